@@ -7,14 +7,14 @@ than half of its samples valid is neutralised whole.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cobalt.errors import SetupError
 from cobalt.training.responses import REPEATS, SOLVED_BEFORE, TURN
-from cobalt.training.scoring import INFRA, SCORE_NAMES
+from cobalt.training.scoring import ARRIVED, INFRA, SCORE_NAMES, SCORED
 
 PART_PREFIX = "reward_"
 MIN_VALID_SHARE = 0.5
@@ -49,6 +49,19 @@ def reward_metrics(
         if is_score and np.issubdtype(values_B.dtype, np.number) and scored_B.any():
             metrics[f"reward/{name.removeprefix(PART_PREFIX)}"] = float(values_B[scored_B].mean())
     return metrics
+
+
+def judging_metrics(infos: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """``timing_s/judging``: seconds from the last response's arrival at the reward until all are scored.
+
+    It is the part of ``timing_s/gen`` in which the engine has nothing left to do. Empty where nothing was scored by our
+    reward manager. ``infos``: ``reward_extra_info`` of each row.
+    """
+    times = [(info[ARRIVED], info[SCORED]) for info in infos if SCORED in info]
+    if not times:
+        return {}
+    arrived, scored = map(max, zip(*times, strict=True))
+    return {"timing_s/judging": scored - arrived}
 
 
 def turn_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:

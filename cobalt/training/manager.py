@@ -28,7 +28,7 @@ from cobalt.sandbox.executor import Tests, parse_program
 from cobalt.serving.execution import ExecutionService, Runs
 from cobalt.training.online import ROLLOUT_FAILED, TrajectoryScorer
 from cobalt.training.responses import ResponseScorer, follows_context, program_of, public_feedback
-from cobalt.training.scoring import INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings
+from cobalt.training.scoring import ARRIVED, INFRA, SCORE_NAMES, SCORED, SERVICE_ERRORS, Batch, RewardSettings
 from cobalt.training.settings import Method
 
 PROGRAMS = "programs"
@@ -132,6 +132,7 @@ class StreamingRewardManager(RewardManagerBase):
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """``reward_score`` of a trajectory's last response, and ``reward_extra_info``: the reward's parts by name."""
+        arrived = time.time()
         self._scoring += 1
         try:
             items = await asyncio.to_thread(self._scorer.items, rows_of(data), self._width)
@@ -155,7 +156,8 @@ class StreamingRewardManager(RewardManagerBase):
             self._scoring -= 1
             if not self._scoring:
                 self._runs.clear()
-        return {"reward_score": named.pop("score"), "reward_extra_info": {**named, INFRA: 0.0, **more}}
+        times = {} if validates else {ARRIVED: arrived, SCORED: time.time()}
+        return {"reward_score": named.pop("score"), "reward_extra_info": {**named, INFRA: 0.0, **more, **times}}
 
 
 def rows_of(data: Any) -> DataProto:

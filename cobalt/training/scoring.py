@@ -45,6 +45,8 @@ SCORE_NAMES = ("acc", "pass_rate", *(f"reward_{part.name}" for part in fields(Re
 """The named parts that reach metrics and dumps, beside veRL's own ``score``."""
 INFRA = "infra"
 """1 for a sample that the infrastructure failed to score, else 0."""
+ARRIVED, SCORED = "arrived_at", "scored_at"
+"""When a trajectory of training came to be scored, and when it was: seconds since the epoch."""
 BATCH = "batch"
 """The parameter of a reward function by which the reward manager gives it the ``Batch``."""
 NO_BATCH = (

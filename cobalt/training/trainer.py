@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerS
 
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import append_metrics, saved_steps
-from cobalt.training.batch_scores import InfraGuard, reward_metrics, turn_metrics
+from cobalt.training.batch_scores import InfraGuard, judging_metrics, reward_metrics, turn_metrics
 from cobalt.training.checkpoints import remove_old_checkpoints, whole_checkpoint
 from cobalt.training.config import TRAINER_PREFIX, has_own_manager
 from cobalt.training.manager import ERROR, PROGRAMS
@@ -201,6 +201,7 @@ class CobaltTrainer(PPOTrainer):
         problems = {row: problem for (problem, _), rows_T in trajectories.items() for row in rows_T}
         infos: dict[int, dict[str, Any]] = {row: fields_B[row].get("reward_extra_info", {}) for row in sorted(problems)}
         refuse_errors(info.get(ERROR) for info in infos.values())
+        metrics.update(judging_metrics(infos.values()))
         scores_B = [scores.clone() for scores in data["rm_scores"].unbind()]
         samples = self.config.actor_rollout_ref.rollout.n
         samples_of = Counter(problem for problem, _ in trajectories)

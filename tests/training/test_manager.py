@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import sys
+import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -30,7 +31,14 @@ from cobalt.prompts import NO_PROGRAM
 from cobalt.serving import execution
 from cobalt.serving.execution import ExecutionService
 from cobalt.training import manager as manager_module
-from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard, neutralise_groups, reward_metrics, turn_metrics
+from cobalt.training.batch_scores import (
+    WINDOW_STEPS,
+    InfraGuard,
+    judging_metrics,
+    neutralise_groups,
+    reward_metrics,
+    turn_metrics,
+)
 from cobalt.training.config import completed
 from cobalt.training.manager import FAILURE_S, JobExecutor, service_of_online
 from cobalt.training.responses import follows_context
@@ -61,7 +69,8 @@ def context(best):
 async def test_all_parts_are_plain_floats_of_every_response(rewards):
     scores, info = await rewards([respond(4), respond(1), "no program"])
     parts = {f"reward_{name}" for name in ("correct", "improve", "format", "total")}
-    assert set(info) == {"acc", "pass_rate", "infra", "turn", "solved_before", "repeats", *parts}
+    times = {"arrived_at", "scored_at"}
+    assert set(info) == {"acc", "pass_rate", "infra", "turn", "solved_before", "repeats", *parts, *times}
     assert all(type(value) is float for values in [scores, *info.values()] for value in values)
     assert scores == info["reward_total"] == [1, 0, -1]
     assert (info["acc"], info["pass_rate"], info["reward_correct"]) == ([1, 0, 0], [1, 0.25, 0], [1, 0, -1])
@@ -191,7 +200,7 @@ async def test_a_failed_attempt_is_shared_by_all_who_wait_for_it_and_those_soon_
         yield
 
     use(failing)
-    monkeypatch.setattr(manager_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(manager_module, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     manager = make_manager(minicoder)
     for _ in range(2):
         assert (await rewards([respond(4)] * 8, manager))[1]["infra"] == [1.0] * 8
@@ -384,6 +393,17 @@ def test_a_failed_sample_gets_the_mean_of_its_group(scores, groups, expected):
 )
 def test_metrics_are_means_over_the_scored_samples(columns, metrics):
     assert reward_metrics({name: np.array(values) for name, values in columns.items()}) == metrics
+
+
+def test_judging_is_what_comes_after_the_last_response():
+    """The slowest program came early: it held back no more than the four seconds after the last one."""
+    slow, last, unscored = (
+        {"arrived_at": 10.0, "scored_at": 24.0},
+        {"arrived_at": 20.0, "scored_at": 20.5},
+        {"infra": 1.0},
+    )
+    assert judging_metrics([slow, unscored, last]) == {"timing_s/judging": 4.0}
+    assert judging_metrics([unscored]) == {}
 
 
 def test_learning_is_told_by_the_number_of_programs_before():
