@@ -32,6 +32,8 @@ from cobalt.sandbox.own_files import identity_of, is_own
 from cobalt.serving.execution import ExecutionService, open_execution_service
 
 REFRESH_S = 1.0
+MUCH = 0.1
+"""Share of a run in which programs held the engine back that the summary speaks of."""
 TESTS_OF_ALL_STAGES = ("test_cases", "public_test_cases", "hidden_test_cases")
 """Tests that this or a later stage needs. A row without them is refused before anything is generated for it."""
 TESTS_FIELDS = {"public": "public_test_cases", "perturbed": "perturbed_public_test_cases"}
@@ -85,8 +87,11 @@ async def main(
                 with RecordFile(journal_path(flags.output_file), needed=needed) as journal:
                     version = content_hash(content)
                     driver = Driver(model, execution, flags, output, journal, prompts, version, other_feedback)
-                    async with _progress(driver, len(ids), conversations * (flags.num_turns + 1)):
+                    turns, most_running = conversations * (flags.num_turns + 1), await execution.programs_at_once()
+                    started = time.monotonic()
+                    async with _progress(driver, len(ids), turns, most_running):
                         await for_each(problems(), driver.problem, lambda: driver.most_open)
+                    elapsed_s = time.monotonic() - started
                     written = output.finish(ids)
                     journal.path.unlink()
             named = settings.get("model") or model.model_id
@@ -96,11 +101,21 @@ async def main(
                 "written": written,
                 "skipped_invalid": invalid.count,
                 **asdict(driver.counts),
+                "held_back_s": driver.held_back_s,
                 **execution.work_done(),
             }
-    work_done = {"tokens_generated": driver.tokens_generated, **execution.work_done()}
+    work_done = {
+        "tokens_generated": driver.tokens_generated,
+        **execution.work_done(),
+        "held_back_s": driver.held_back_s,
+    }
     counts = {name: value for name, value in run.counts.items() if name not in work_done}
     print_summary(title, {"output": flags.output_file, "model": model.model_id, **counts}, work_done)
+    if driver.held_back_s > MUCH * elapsed_s:
+        print(
+            f"The engine waited for programs in {driver.held_back_s:.0f} of {elapsed_s:.0f} s: {most_running} ran at a "
+            "time. More cores, or the evaluator app on more machines (docs/executor.md), make this faster."
+        )
     failed = driver.counts.infra_errors
     refuse_infra_rate(failed, conversations, "conversations", flags.max_infra_rate, driver.causes)
 
@@ -160,15 +175,20 @@ def run_content(flags: InferenceConfig, prompts: PromptSet, model_id: str, execu
 
 
 @asynccontextmanager
-async def _progress(driver: Driver, problems: int, turns: int) -> AsyncIterator[None]:
-    """Show turns done of ``turns``, time left, problems, conversations, rates and queues until the body ends."""
-    started = time.monotonic()
+async def _progress(driver: Driver, problems: int, turns: int, most_running: int) -> AsyncIterator[None]:
+    """Show turns done of ``turns``, time left, problems, conversations, rates and queues until the body ends.
+
+    Meanwhile see whether programs hold the engine back. ``most_running``: programs that can run at a time.
+    """
+    started = looked = shown = time.monotonic()
     with progress_bar(total=turns, unit="turn") as bar:
 
         def show() -> None:
+            nonlocal shown
+            shown = time.monotonic()
             counts, execution = driver.counts, driver.execution
             waiting = max(driver.asked - driver.engine.max_in_flight, 0)
-            elapsed = max(time.monotonic() - started, 1e-9)
+            elapsed = max(shown - started, 1e-9)
             bar.set_postfix_str(
                 f"problems {counts.problems}/{problems}, conversations {counts.conversations}, "
                 f"{driver.tokens_generated / elapsed:,.0f} tok/s, {execution.tests_done / elapsed:,.0f} tests/s, "
@@ -178,10 +198,18 @@ async def _progress(driver: Driver, problems: int, turns: int) -> AsyncIterator[
             )
             bar.update(counts.turns - bar.n)
 
+        def look() -> None:
+            nonlocal looked
+            since, looked = looked, time.monotonic()
+            if driver.asked < driver.engine.max_in_flight and driver.execution.active >= most_running:
+                driver.held_back_s += looked - since
+
         async def tick() -> None:
             while True:
-                await asyncio.sleep(max(REFRESH_S, bar.mininterval))
-                show()
+                await asyncio.sleep(REFRESH_S)
+                look()
+                if looked >= shown + bar.mininterval:
+                    show()
 
         ticker = asyncio.ensure_future(tick())
         try:

@@ -187,8 +187,12 @@ class ExecutionService:
 
     async def problems_at_once(self) -> int:
         """How many open problems keep all workers busy, also if a program of each hangs."""
+        return PROBLEMS_PER_WORKER * await self.programs_at_once()
+
+    async def programs_at_once(self) -> int:
+        """How many programs can run at the same time."""
         state = await self.state()
-        return PROBLEMS_PER_WORKER * state["workers"] * state.get("replicas", 1)
+        return state["workers"] * state.get("replicas", 1)
 
     def work_done(self) -> dict[str, float]:
         """Numbers of programs, tests and CPU seconds, for manifests and metrics."""

@@ -13,6 +13,7 @@ from cobalt.cli.tasks import for_each
 from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
+from cobalt.inference import run as run_module
 from cobalt.inference.conversation import history_text
 from cobalt.prompts import (
     ALL_PASSED,
@@ -193,6 +194,23 @@ async def test_the_summary_names_the_engine_and_counts_a_resumed_run_apart(
     assert told[0][0] == told[1][0] and told[0][0].startswith("Single-turn run, engine hf\n")
     assert ["programs_run", "0"] not in [line.split() for line in told[0][2].splitlines()]
     assert ["programs_run", "0"] in [line.split() for line in told[1][2].splitlines()]
+
+
+class SlowService(MultiplyingService):
+    async def run_many(self, programs):
+        await asyncio.sleep(0.02)
+        return await super().run_many(programs)
+
+
+@pytest.mark.parametrize(("workers", "waited"), [(1, True), (1000, False)])
+async def test_a_run_that_waits_for_programs_says_so(tmp_path, capsys, monkeypatch, workers, waited):
+    monkeypatch.setattr(run_module, "REFRESH_S", 0.01)
+    service = SlowService()
+    service.workers = workers
+    plan = make_plan(write_problems(tmp_path / "in.jsonl", 20), tmp_path / "out.jsonl")
+    await run_plan(plan, ScriptedEngine(), service)
+    assert ("The engine waited for programs in " in capsys.readouterr().out) == waited
+    assert (manifest_of(plan.output_file)["counts"]["held_back_s"] > 0) == waited
 
 
 async def test_order_and_odd_ids(tmp_path: Path) -> None:
