@@ -18,7 +18,6 @@ HELP = {
     "python -m research report --output_dir runs/report --files base:clean=runs/dev.jsonl",
     "report figures": "the figures of reports again, from their JSON",
     "report cost": "what a training took, in all and per example",
-    "report sweep": "Pass@1 over the values of a setting",
     "minicode generate": "write MiniCode problems\n\n"
     "python -m research minicode generate --output_file data/minicode_raw.jsonl --num_problems 40 --dev_size 16",
     "minicode pretrain": "make the MiniCoder checkpoint",
@@ -29,8 +28,6 @@ HELP = {
     "study paper": "the paper's comparison: Cobalt, single-turn and online baselines\n\ncobalt study paper --plan",
     "study hacking": "in-context reward hacking and its cures",
     "study theory": "the paper's bound over trainings and steps",
-    "study sweep-paper": "one setting of Cobalt at a time",
-    "study sweep-perturbation": "kinds and shares of perturbed contexts",
     "study minicoder": "make the embedded policy from nothing",
 }
 
@@ -44,8 +41,6 @@ def load_command(name: str) -> tuple[type[Any], Callable[[Any], None]]:
             from research.reports.redraw import main
         case "report cost":
             from research.reports.bill import main
-        case "report sweep":
-            from research.reports.sweep import main
         case "minicode generate":
             from research.minicode.generate import main
         case "minicode pretrain":
@@ -67,8 +62,6 @@ def load_command(name: str) -> tuple[type[Any], Callable[[Any], None]]:
                 "study paper": studies.Paper,
                 "study hacking": studies.Hacking,
                 "study theory": studies.Theory,
-                "study sweep-paper": studies.PaperSweep,
-                "study sweep-perturbation": studies.PerturbationSweep,
             }[name]
             return study.config_type, partial(run_arms, study)
     return get_type_hints(main)["config"], main

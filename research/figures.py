@@ -42,15 +42,13 @@ METHODS = {
 }
 """By the name of a run."""
 WORDS = {
-    "dev": "dev set",
-    "shifted": "shifted set",
     "swapped": "swapped outputs",
     "off_by_one": "off by one",
     "other_problem": "another problem's output",
     "truncated": "truncated outputs",
     "inconsistent": "inconsistent pairs",
 }
-"""By the name of a set or of a kind of wrong feedback."""
+"""By the name of a kind of wrong feedback."""
 
 
 def line_of(label: str, colour: str, number: int) -> Line:

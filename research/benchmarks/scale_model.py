@@ -2,15 +2,12 @@
 
 python -m research.benchmarks.scale_model             steps by shape and GPUs, and what a shape needs
 python -m research.benchmarks.scale_model --check     predictions beside the steps that were measured
-python -m research.benchmarks.scale_model --next FILE writes what is predicted for runs that are not measured yet
 
 The measured steps are those of research/results/price.md, and of Qwen2.5-Coder-1.5B (plan/steps.json). The former's
 lengths were drawn: log-normal, truncated to 256 to 6,144 tokens. Problem, sample and turn seed them, so they are drawn
 again here. A trajectory ends at a pass.
 """
 
-import dataclasses
-import json
 import math
 import random
 import statistics
@@ -21,7 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from benchmarks.harness import ROOT
 from cobalt.cli.entry import run
-from cobalt.cli.flags import CommandConfig, OptionalOutputFile
+from cobalt.cli.flags import CommandConfig
 from cobalt.completion import request_seed
 from cobalt.records.jsonl import read_json
 from cobalt.tables import markdown_table
@@ -56,8 +53,6 @@ PASSES = (0.395, 0.298, 0.191)
 research/results/paper-in-miniature/counts/base.clean.counts.json.gz."""
 CONTEXTS = (0, 1, 1, 2, 2, 3)
 """Programs in a problem's six contexts (``cobalt plan --contexts``)."""
-GPUS_PER_HOST, NVLINK_GB_S, NETWORK_GB_S = 8, 450, 50
-"""Of an HGX H100: a GPU's rate to others of its host, and its 400 Gb/s adapter to other hosts, in one direction."""
 CODER: dict[str, Any] = {
     "shape": "qwen2.5-coder-1.5b",
     "gpus": 1,
@@ -84,8 +79,6 @@ class ScaleConfig(CommandConfig):
 
     check: bool = False
     """Print predictions beside measurements instead."""
-    next: OptionalOutputFile = None
-    """Write predictions of the next runs instead, as JSON."""
 
 
 def drawn(seed: int, mean: int, turn: int) -> tuple[int, bool]:
@@ -156,8 +149,7 @@ def checks() -> Iterator[tuple[str, dict[str, float], dict[str, float]]]:
     seconds = {**runs["ours"]["seconds"], "generation": runs["veRL"]["seconds"]["generation"]}
     yield f"qwen3-4b, {response} tokens, 2 prompts", dict(long.seconds), seconds
     for method, plan in coder_plans("h200").items():
-        if not plan.sdpo:
-            yield f"{plan.shape}, {method}", dict(predict_step(plan).seconds), measured_coder(method)
+        yield f"{plan.shape}, {method}", dict(predict_step(plan).seconds), measured_coder(method)
 
 
 def warm_steps(method: str) -> list[dict[str, Any]]:
@@ -187,8 +179,7 @@ def coder_plans(gpu: GpuName) -> dict[str, PlanConfig]:
             prompt, longest = problem, longest * TURNS
         lengths = {"prompt": round(prompt), "response": round(response), "longest": round(longest), "turns": turns}
         plans[method] = PlanConfig(gpu=gpu, **CODER, **lengths)
-    failed = statistics.fmean(1 - step["solved"] for step in warm_steps("cobalt"))
-    return plans | {"cobalt with SDPO": dataclasses.replace(plans["cobalt"], sdpo=failed)}
+    return plans
 
 
 def scale_tables() -> Iterator[str]:
@@ -213,48 +204,8 @@ def scale_tables() -> Iterator[str]:
     yield markdown_table(columns, rows)
 
 
-def as_json(plan: PlanConfig) -> dict[str, Any]:
-    """A plan's lengths, and the seconds that are predicted for a step."""
-    found = predict_step(plan)
-    seconds = {phase: round(value, 2) for phase, value in found.seconds.items()} | {"step": round(found.step, 2)}
-    lengths = {"prompt": plan.prompt, "response": plan.response, "longest": plan.longest, "turns": round(plan.turns, 2)}
-    return {**lengths, "seconds": seconds}
-
-
-def paper_limits(gpus: int) -> dict[str, Any]:
-    """What a step of ``paper-qwen3`` on H100s needs of each GPU (GB, seconds, rows) and of each host (GB)."""
-    plan = PlanConfig(gpu="h100", gpus=gpus)
-    shape, hosts = SHAPES[plan.shape], math.ceil(gpus / GPUS_PER_HOST)
-    weights, rate = parameters(shape) / GB, NVLINK_GB_S if hosts == 1 else NETWORK_GB_S
-    room = cost_model.ENGINE_ROOM * GPUS["h100"].memory / GB
-    # checkpoints of the layers' inputs, and the largest layer gathered: the embedding, in fp32 and bf16
-    activations = cost_model.MICRO_BATCH * shape.hidden_size * shape.num_hidden_layers * cost_model.HALF / GB
-    embedding = shape.vocab_size * shape.hidden_size * (cost_model.HALF + cost_model.FULL) / GB
-    traffic = predict_step(plan).traffic_gb
-    needs = {
-        "GB in the update": cost_model.STATE_BYTES / 2 * weights / gpus + activations + embedding,
-        "GB at the optimizer's step": cost_model.STATE_BYTES * weights / gpus,
-        "GB in generation": room + cost_model.FULL * weights / gpus,
-        "rows that wait for an engine": plan.prompts * plan.samples / gpus,
-        "rows its cache holds": cost_model.cached_rows(plan, shape, cost_model.ENGINE_ROOM),
-        # Adam's two moments and the reference, both in fp32
-        "GB of a host's memory for what is offloaded": (2 + 1) * cost_model.FULL * weights / hosts,
-        "GB received": traffic,
-        "seconds of it, if nothing is hidden": traffic / rate,
-    }
-    return {**as_json(plan), "needs": {name: round(value, 1) for name, value in needs.items()}}
-
-
-def next_runs() -> dict[str, Any]:
-    """Predictions of the preset one-gpu-coder with the lengths of its first run, and of paper-qwen3."""
-    coder = {gpu: {name: as_json(plan) for name, plan in coder_plans(gpu).items()} for gpu in GPUS}
-    return {"one-gpu-coder": coder, "paper-qwen3": {f"{gpus} h100": paper_limits(gpus) for gpus in (4, 8, 64)}}
-
-
 def main(config: ScaleConfig) -> None:
-    if config.next:
-        config.next.write_text(json.dumps(next_runs(), indent=1) + "\n")
-    elif config.check:
+    if config.check:
         rows = []
         for where, predicted, measured in checks():
             pairs = [(predicted[phase], measured[phase]) for phase in CHECKED]

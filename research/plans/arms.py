@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from annotated_types import Ge
 from pydantic import AfterValidator
@@ -95,10 +95,6 @@ class StudyConfig(LoopConfig):
         kept = {field.name: getattr(self, field.name) for field in dataclasses.fields(StudyConfig)}
         kept = {name: value for name, value in kept.items() if name not in free}
         return json.dumps({**kept, "overrides": self.training_overrides()})
-
-    def with_arms(self) -> Self:
-        """With the arms that follow from other settings."""
-        return self
 
     def training_overrides(self) -> tuple[str, ...]:
         """The hydra overrides of all trainings."""
@@ -427,10 +423,9 @@ def tell_plan(items: Sequence[Item], config: StudyConfig, folder: Folder) -> Non
     )
 
 
-def run_arms(study: type[ArmStudy], settings: StudyConfig) -> None:
+def run_arms(study: type[ArmStudy], config: StudyConfig) -> None:
     """Tell the plan, do what is left of it, write the report."""
-    refuse_missing_model(settings.model, "--model ")
-    config = settings.with_arms()
+    refuse_missing_model(config.model, "--model ")
     folder = Folder(config.output_dir)
     items = study.items(config)
     tell_plan(items, config, folder)

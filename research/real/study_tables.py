@@ -197,7 +197,7 @@ def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[
 
 
 def labels_table(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:
-    """How one reader labelled the turns of read_turns.py that pass the wrong test."""
+    """How one reader labelled the turns whose changed program passes the wrong test."""
     fits = [turn for turn in turns if turn["kind"] != "abandoned"]
     return [
         {

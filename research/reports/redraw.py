@@ -1,6 +1,6 @@
 """``python -m research report figures``: the figures of reports again, from the JSON that each of them left.
 
-Reads the JSON of ``report``, ``report sweep``, ``theory report`` and ``bench_verdicts`` and writes PNG and SVG
+Reads the JSON of ``report``, ``theory report`` and ``bench_verdicts`` and writes PNG and SVG
 beside it. Metrics by step are not in it.
 """
 
@@ -18,7 +18,6 @@ from cobalt.figures import Picture
 from cobalt.records.jsonl import read_json
 from research.reports.page import Table
 from research.reports.pictures import pictures_of, verdicts_picture
-from research.reports.sweep import sweep_picture
 from research.theory.report import all_pictures
 
 
@@ -27,7 +26,7 @@ class RedrawConfig(CommandConfig):
     """Draw the figures of reports again, as PNG and SVG beside their JSON."""
 
     input_files: Annotated[tuple[Path, ...], tyro.conf.Positional, MinLen(1)]
-    """JSON of python -m research report, report sweep or theory report; it may be gzipped."""
+    """JSON of python -m research report or theory report; it may be gzipped."""
 
 
 def main(config: RedrawConfig) -> None:
@@ -43,8 +42,6 @@ def pictures_in(path: Path) -> list[Picture]:
     """The figures of one report, which its JSON's form tells. Raises ``InputError`` for JSON of another kind."""
     try:
         found = read_json(path)
-        if "columns" in found:
-            return [sweep_picture(Table.from_json(path.name.partition(".")[0], found), found["feedback"])]
         if "tables" in found:
             return pictures_of([Table.from_json(key, table) for key, table in found["tables"].items()])
         if "different" in found:
@@ -53,4 +50,4 @@ def pictures_in(path: Path) -> list[Picture]:
             return all_pictures({key: Table.from_json(key, table) for key, table in found.items()})
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputError.at(path, None, f"cannot be drawn: {error!r}") from error
-    raise InputError.at(path, None, "is no report's JSON; give report.json, or sweep.json")
+    raise InputError.at(path, None, "is no report's JSON; give report.json")

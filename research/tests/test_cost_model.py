@@ -26,17 +26,9 @@ def test_every_measured_phase_is_predicted(capsys):
     assert all(abs(off) < 33 for row in found.values() for off in row), found
 
 
-def test_what_is_predicted_for_the_next_runs_is_written(tmp_path):
-    scale_model.main(scale_model.ScaleConfig(next=tmp_path / "next.json"))
-    found = read_json(tmp_path / "next.json")
-    for gpu in ("h100", "h200"):
-        steps = {name: run["seconds"] for name, run in found["one-gpu-coder"][gpu].items()}
-        teacher = steps["cobalt with SDPO"].pop("teacher")
-        assert 0 < teacher < steps["cobalt"]["old log-probs"] * 1.2
-        assert all("teacher" not in name or not seconds["teacher"] for name, seconds in steps.items())
-        assert steps["grpo_online"]["step"] > 2 * steps["cobalt"]["step"]
-    needs = [run["needs"] for run in found["paper-qwen3"].values()]
-    assert [run["rows that wait for an engine"] for run in needs] == [512, 256, 32]
+def test_a_teacher_takes_a_pass_over_failed_rows():
+    without, with_teacher = (predict_step(PlanConfig(sdpo=share)).seconds for share in (0, 0.6))
+    assert not without.get("teacher") and 0 < with_teacher["teacher"] < 1.2 * with_teacher["old log-probs"]
 
 
 def test_the_lengths_that_are_drawn_are_those_of_the_measured_steps():

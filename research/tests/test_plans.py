@@ -240,7 +240,7 @@ def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
     study("paper", kill_at="cobalt-0.turns.jsonl --model", signal_number=signal.SIGKILL, **hanging)
     left = at_work(tmp_path / "run")
     try:
-        second, calls = study("sweep-paper", questions="kl")
+        second, calls = study("paper", arms="kl+1")
         assert (second.returncode, trainings(calls)) == (2, {})
         assert f"is still at work in {tmp_path}/run\n" in second.stderr
     finally:
@@ -264,35 +264,18 @@ def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, tmp_path)
         assert "was made with" in other.stderr and other.stderr.count("\n") == 1
 
 
-def test_a_sweep_shares_the_studys_folder(study):
-    assert study("paper", arms="cobalt")[0].returncode == 0
-    done, calls = study("sweep-paper", questions="horizon")
-    assert done.returncode == 0, done.stderr
-    cells = ["turns+1-0", "turns+2-0", "turns+5-0"]
-    assert sorted(trainings(calls)) == cells  # and not cobalt-0, which the study has trained
-    for turns in (1, 2, 5):
-        assert f"--num_turns {turns - 1} " in one(calls, "run_multi_turn", f"-o train-turns-{turns}.turns.jsonl")
-        assert f"--num_turns {turns}" in one(calls, f"--output_file contexts-turns+{turns}.jsonl")
-    figure = one(calls, "report sweep", "sweeps/horizon")
-    dev = "--points dev:1=turns+1-0.jsonl dev:2=turns+2-0.jsonl dev:3=cobalt-0.jsonl dev:5=turns+5-0.jsonl"
-    assert f"{dev} shifted:1=turns+1-0-shifted.jsonl" in figure and "shifted:3=cobalt-0-shifted.jsonl" in figure
-    shifted = one(calls, "run_multi_turn", "-o turns+1-0-shifted.turns.jsonl")
-    assert "-i minicode_shifted.jsonl -o turns+1-0-shifted.turns.jsonl --model turns+1-0/model" in shifted
-    assert not [call for call in calls if "-o cobalt-0-shifted" in call]  # the study has measured it
-
-
-def test_the_other_questions_have_their_cells(study):
-    questions = "cap selection kl lr group clip reference refresh stop"
-    done, calls = study("sweep-paper", questions=questions, reference="examples", train_samples="16", steps="4")
+def test_an_arm_with_a_value_changes_one_setting(study):
+    arms = (
+        "cobalt turns+5 cap+all kl+1e-2 lr+2e-04 group+4 group+16 clip+0.2 selection+min_variance stop+none"
+        " temperature+1.4 trained_reference refreshed+1 refreshed+2"
+    )
+    done, calls = study("paper", arms=arms, train_samples="16", steps="4")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
-    figures = {call.split("sweeps/")[1]: call for call in calls if "report sweep" in call}
-    assert list(figures) == questions.split()
+    assert "--num_turns 4 " in one(calls, "run_multi_turn", "-o train-turns-5.turns.jsonl")
+    assert "--num_turns 5" in one(calls, "--output_file contexts-turns+5.jsonl")
     assert "--max_trajectories 16" in one(calls, "--output_file contexts-cap+all.jsonl")
-    assert "dev:8=cap+8-0.jsonl dev:all=cap+all-0.jsonl" in figures["cap"]
     assert "kl_loss_coef=1e-2" in trained["kl+1e-2-0"]
-    values = ["5e-05=lr+5e-05", "1e-04=cobalt", "2e-04=lr+2e-04"]  # half and twice the preset's
-    assert " ".join(f"dev:{value}-0.jsonl" for value in values) in figures["lr"]
     assert "optim.lr=2e-04" in trained["lr+2e-04-0"]
     # as many responses in a step
     assert "rollout.n=4 data.train_batch_size=32" in trained["group+4-0"]
@@ -326,7 +309,7 @@ def test_the_other_questions_have_their_cells(study):
         ("paper", {"model": "docs"}, "--model docs: this folder holds no model"),
         *(("hacking", {"arms": arm}, f"no arm '{arm}'") for arm in ("refreshed+0", "selection+best", "swapped+0.x")),
         ("hacking", {"arms": "cobalt cobalt"}, "--arms=('cobalt', 'cobalt'): names one twice"),
-        ("sweep-paper", {"questions": ""}, "--questions=(): names none"),
+        ("paper", {"seeds": ""}, "--seeds=(): names none"),
         ("hacking", {"overrides": "stepz"}, "no argument 'stepz'"),
     ],
 )

@@ -8,7 +8,7 @@ from cobalt.figures import OURS
 from research.reports.redraw import RedrawConfig, main, pictures_in
 
 RESULTS = Path(__file__).parents[3] / "research" / "results"
-SWEEP = RESULTS / "open-questions-h200" / "kl.json"
+VERDICTS = RESULTS / "verdicts" / "verdicts.json"
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,7 @@ SWEEP = RESULTS / "open-questions-h200" / "kl.json"
     [
         ("hacking-h200/report.json.gz", "pass1_clean gain_clean pass1_perturbed hacking"),
         ("bound-h200/report.json.gz", "gap distance failure_cost"),
-        ("open-questions-h200/kl.json", "kl"),
-        ("hacking-h200/sweep-clean.json", "sweep-clean"),
+        ("verdicts/verdicts.json", "verdicts"),
     ],
 )
 def test_each_kind_of_report_is_drawn_and_cobalt_has_its_colour_in_all(path: str, keys: str) -> None:
@@ -29,6 +28,6 @@ def test_each_kind_of_report_is_drawn_and_cobalt_has_its_colour_in_all(path: str
 
 
 def test_both_formats_lie_beside_the_json(tmp_path: Path) -> None:
-    (tmp_path / SWEEP.name).write_bytes(SWEEP.read_bytes())
-    main(RedrawConfig(input_files=(tmp_path / SWEEP.name,)))
-    assert {path.name for path in tmp_path.iterdir()} == {"kl.json", "kl.png", "kl.svg"}
+    (tmp_path / VERDICTS.name).write_bytes(VERDICTS.read_bytes())
+    main(RedrawConfig(input_files=(tmp_path / VERDICTS.name,)))
+    assert {path.name for path in tmp_path.iterdir()} == {"verdicts.json", "verdicts.png", "verdicts.svg"}
