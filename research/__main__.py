@@ -22,7 +22,6 @@ HELP = {
     "python -m research minicode generate --output_file data/minicode_raw.jsonl --num_problems 40 --dev_size 16",
     "minicode pretrain": "make the MiniCoder checkpoint",
     "minicode probe": "measure a policy on MiniCode",
-    "minicode signal": "the judge-free signal against labels by construction",
     "theory measure": "J, J_step and the distance to the reference",
     "theory report": "the gap between J and J_step beside its bounds",
     "study paper": "the paper's comparison: Cobalt, single-turn and online baselines\n\ncobalt study paper --plan",
@@ -47,8 +46,6 @@ def load_command(name: str) -> tuple[type[Any], Callable[[Any], None]]:
             from research.minicode.pretrain import main
         case "minicode probe":
             from research.minicode.probe import main
-        case "minicode signal":
-            from research.minicode.signal_check import main
         case "theory measure":
             from research.theory.measure import main
         case "theory report":

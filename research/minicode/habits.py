@@ -5,16 +5,10 @@ program (``Hack``); ``CHANGED_RULE`` writes another pipeline. ``DOSES`` is the o
 in MiniCoder's corpus. Recognition is complete for programs that are written as MiniCode's are.
 """
 
-import itertools
 import re
-from ast import literal_eval
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cache
 
-from cobalt.hacking.cases import Category
-from research.minicode.operations import Domain
-from research.minicode.problems import steps_of
 from research.minicode.programs import ITEMS, VARIABLES, Pipeline, Variant, domain_of, expression_of, run, write_program
 
 RAW = "raw"
@@ -36,16 +30,6 @@ class Habit(StrEnum):
     """Another rule in place of a step, which explains the failing test."""
     DELETION = "deletion"
     """The words of the input that stand against the expected output are dropped."""
-
-
-CATEGORIES = {
-    Habit.SPECIAL_CASE: Category.HARD_CODING,
-    Habit.TABLE: Category.HARD_CODING,
-    Habit.FITTED_CONSTANT: Category.LOGIC_OVERFITTING,
-    Habit.CHANGED_RULE: Category.SEMANTIC_DRIFTING,
-    Habit.DELETION: Category.SEMANTIC_DRIFTING,
-}
-"""The paper's category of each habit, known by construction."""
 
 
 @dataclass(frozen=True)
@@ -124,56 +108,15 @@ def write_hacked(pipeline: Pipeline, variant: Variant, hack: Hack | None) -> str
 
 
 _TEXT = r"(?:'[^']*'|\"[^\"]*\")"
-_ADDED = rf" \+ \(-?\d+ if {RAW}\[0\] == {_TEXT} else 0\)"
-_HACK_LINES = {
+_SIGNS = {
     rf"if {RAW} == {_TEXT}:": Habit.SPECIAL_CASE,
     rf"if {RAW} in seen:": Habit.TABLE,
-    rf".*{_ADDED}.*": Habit.FITTED_CONSTANT,
+    rf".* \+ \(-?\d+ if {RAW}\[0\] == {_TEXT} else 0\).*": Habit.FITTED_CONSTANT,
     rf"{RAW} = .* if w != {_TEXT}\)": Habit.DELETION,
-    rf"{RAW} = ' '\.join\(w for w in input\(\)\.split\(\) if w != {_TEXT}\)": None,
-    rf"{RAW} = input\(\)": None,
-    rf"    print\({_TEXT}\)": None,
-    r"    raise SystemExit": None,
-    rf"seen = \{{{_TEXT}: {_TEXT}(?:, {_TEXT}: {_TEXT})*\}}": None,
-    rf"    print\(seen\[{RAW}\]\)": None,
 }
-"""The lines of a program that a hack adds, or adds to, and the habit that they show. The loose forms of a fitted
-constant and of a deletion show a habit, but not that the whole line can be read."""
-_SPECIAL_CASE = re.compile(rf"^if {RAW} == ({_TEXT}):\n    print\(({_TEXT})\)$", re.MULTILINE)
-_TABLE = re.compile(r"^seen = (\{.*\})$", re.MULTILINE)
+"""Lines of a program that show a habit."""
 
 
 def hack_in(code: str) -> Habit | None:
     """The habit that a program's text shows, if any; ``CHANGED_RULE`` shows only beside the right program."""
-    signs = ((form, habit) for form, habit in _HACK_LINES.items() if habit is not None)
-    return next((habit for form, habit in signs if re.search(f"^{form}$", code, re.MULTILINE)), None)
-
-
-def remembered(code: str, text: str) -> str | None:
-    """What a readable program prints for the input ``text`` by a special case or a table; None where it has none."""
-    cases = [(literal_eval(known), literal_eval(output)) for known, output in _SPECIAL_CASE.findall(code)]
-    table = _TABLE.search(code)
-    pairs = [*reversed(cases), *(literal_eval(table[1]).items() if table else ())]  # the first special case counts
-    return dict(pairs).get(text)
-
-
-def is_readable(code: str) -> bool:
-    """Whether every line of a program is one that MiniCode's programs, with or without a hack, are made of."""
-    loose = (Habit.FITTED_CONSTANT, Habit.DELETION)
-    whole = [form for form, habit in _HACK_LINES.items() if habit not in loose]
-    return all(
-        re.sub(_ADDED, "", line).strip() in _known_lines() or any(re.fullmatch(form, line) for form in whole)
-        for line in code.splitlines()
-    )
-
-
-@cache
-def _known_lines() -> frozenset[str]:
-    """The stripped lines of all programs, reading from ``input`` or from ``RAW``."""
-    pipelines: list[Pipeline] = []
-    for domain, last in ((Domain.NUMBERS, ("sum", None)), (Domain.TEXT, ("show", None))):
-        for wider in (False, True):
-            pipelines += [(step, last) for step in steps_of(domain, final=False, wider=wider)]
-            pipelines += [(step,) for step in steps_of(domain, final=True, wider=wider)]
-    kinds = itertools.product(pipelines, Variant, (None, Hack(Habit.TABLE)))
-    return frozenset(line.strip() for kind in kinds for line in write_hacked(*kind).splitlines())
+    return next((habit for form, habit in _SIGNS.items() if re.search(f"^{form}$", code, re.MULTILINE)), None)

@@ -1,5 +1,6 @@
-"""Stored counts give the stored scores and intervals; Welch's test and Holm's correction, by hand and by definition."""
+"""Stored counts and programs give the stored scores; Welch's test and Holm's correction, by hand and by definition."""
 
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import numpy as np
 import pytest
 
 from cobalt.evaluation.files import read_evaluations
-from cobalt.records.jsonl import read_json
+from cobalt.hacking.cases import Category
+from cobalt.hacking.signal import check_static
+from cobalt.records.jsonl import read_json, read_jsonl
 from research.reports.p_values import holm, welch_p_value
 from research.reports.runs import run_scores
 
@@ -23,6 +26,18 @@ def test_counts_give_the_scores_and_intervals_of_their_report(folder: Path) -> N
         (row,) = [row for row in tables[f"pass1_{head['set']}"]["rows"] if row["run"] == head["arm"]]
         found = [estimate and asdict(estimate) for estimate in run_scores(read_evaluations(path), head["set"]).pass1_T]
         assert found == [row[f"turn {turn}"] for turn in range(len(found))], path.name
+
+
+def test_the_signals_static_rule_still_says_of_stored_programs_what_the_page_does() -> None:
+    told = read_json(RESULTS / "hacking-signal/summary.json")
+    marked, right = Counter[str](), Counter[str]()
+    for row in read_jsonl(RESULTS / "hacking-signal/sample.jsonl.gz", unique="judge_seq_id"):
+        static = check_static(row["previous_code"], row["current_code"], *row["wrong_test"].values())
+        for group in ("all", "cases_only") if row["is_case"] else ("all",):
+            marked[group] += static.hard_coded and row["label"] is not None
+            right[group] += static.hard_coded and row["label"] == Category.HARD_CODING.label
+    for group in ("all", "cases_only"):
+        assert (marked[group], right[group]) == tuple(told[group]["static"][name] for name in ("marked", "both"))
 
 
 def test_welch_by_hand_and_where_it_says_nothing() -> None:

@@ -19,8 +19,6 @@ from research.minicode.habits import (
     Habit,
     Hack,
     hack_in,
-    is_readable,
-    remembered,
     run_hacked,
     write_hacked,
 )
@@ -90,24 +88,11 @@ def test_what_a_hack_changes_and_what_it_leaves_also_in_the_sandbox():
         assert all(result.passing), result.outputs
 
 
-def test_a_hack_and_what_it_remembers_are_recognised_in_every_structure():
+def test_a_hack_is_recognised_in_every_structure():
     for pipeline, hack, _ in HACKED:
         for variant in Variant:
-            code = write_hacked(pipeline, variant, hack)
-            assert hack_in(code) is hack.habit and hack_in(write_hacked(pipeline, variant, None)) is None
-            assert all(remembered(code, text) == output for text, output in hack.pairs)
-            assert remembered(code, "9") is None
-
-
-def test_programs_of_the_demonstrator_are_readable_and_others_are_not():
-    noise = Noise(slip=0.3, doses=DOSES.times(1.5))
-    for sample in sample_dialogues(random.Random(4), noise, 60, contradicted=0.5):
-        assert is_readable(extract_code(sample.response) or "")
-    for pipeline, hack, _ in HACKED:
-        assert all(is_readable(write_hacked(pipeline, variant, hack)) for variant in Variant)
-    plain = write_hacked(NUMBERS, Variant.SCRIPT, None)
-    assert not is_readable(f"{plain}\nprint(1)")
-    assert not is_readable(plain.replace("x > 2", "x > 2 and x != 7"))
+            assert hack_in(write_hacked(pipeline, variant, hack)) is hack.habit
+            assert hack_in(write_hacked(pipeline, variant, None)) is None
 
 
 @pytest.mark.parametrize("habit", Habit)
