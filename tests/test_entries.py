@@ -175,23 +175,10 @@ def test_an_input_that_cannot_be_read_is_refused(entry: Entry, call: Call, tmp_p
         faults.append(([""], "holds no records"))
     for lines, complaint in faults:
         assert f"in.jsonl: {complaint}" in _rejected(call, entry, _write(source, *lines), tmp_path)
-
-
-@each(ENTRIES)
-def test_compressed_with_a_byte_order_mark(entry: Entry, call: Call, tmp_path: Path) -> None:
-    rows = "".join(json.dumps(row) + "\n" for row in (entry.row("a"), entry.row("b")))
-    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(f"\ufeff{rows}{{oops".encode()))
-    line = _rejected(call, entry, tmp_path / "in.jsonl.gz", tmp_path)
-    assert "in.jsonl.gz: line 3: not valid JSON" in line, "the lines before it could be read"
-
-
-@each(ENTRIES)
-def test_a_folder_that_cannot_be_written(
-    entry: Entry, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = _write(tmp_path / "in.jsonl", entry.row("a"))
-    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)  # root may write anywhere
-    assert "no permission to write in this folder" in _rejected(call, entry, source, tmp_path)
+    # compressed with a byte order mark: the lines before the fault can be read
+    packed = tmp_path / "in.jsonl.gz"
+    packed.write_bytes(gzip.compress(f"\ufeff{json.dumps(one)}\n{json.dumps(two)}\n{{oops".encode()))
+    assert "in.jsonl.gz: line 3: not valid JSON" in _rejected(call, entry, packed, tmp_path)
 
 
 @each(entry for entry in ENTRIES if HF[-1] in entry.flags)
@@ -225,32 +212,29 @@ def test_a_full_disk_under_a_library(tmp_path: Path) -> None:
 
 
 @each(ENTRIES)
-def test_a_file_that_is_not_ours_is_not_overwritten(entry: Entry, call: Call, tmp_path: Path) -> None:
-    source = _write(tmp_path / "in.jsonl", entry.row("a"))
-    out = tmp_path / "out"
+def test_an_output_that_cannot_be_written_is_refused(
+    entry: Entry, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = _write(tmp_path / "in.jsonl", entry.row("a")), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)  # root may write anywhere
+        assert "no permission to write in this folder" in _rejected(call, entry, source, tmp_path)
+    if entry.made == "{}":
+        os.mkfifo(tmp_path / "pipe")
+        code, line = call(entry, *entry.named(source, tmp_path / "pipe"))
+        assert code == 2 and "exists and is no file" in line
+        assert (tmp_path / "pipe").is_fifo()
+        before = source.read_text()
+        code, line = call(entry, *entry.named(source, source))
+        assert code == 2 and "in.jsonl" in line
+        assert source.read_text() == before
+    # a file that is not ours
     entry.output(out).parent.mkdir(exist_ok=True)
     kept = _write(entry.output(out), "kept")
     executor = ["--executor", "local"] if entry.runs_programs else []  # looked at once there is an execution service
     code, line = call(entry, *entry.named(source, out), *executor)
     assert code == 2 and "no manifest" in line
     assert kept.read_text() == "kept\n"
-
-
-@each(entry for entry in ENTRIES if entry.made == "{}")
-def test_a_pipe_is_no_output(entry: Entry, call: Call, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    code, line = call(entry, *entry.named(_write(tmp_path / "in.jsonl", entry.row("a")), tmp_path / "pipe"))
-    assert code == 2 and "exists and is no file" in line
-    assert (tmp_path / "pipe").is_fifo()
-
-
-@each(entry for entry in ENTRIES if entry.made == "{}")
-def test_output_is_the_input(entry: Entry, call: Call, tmp_path: Path) -> None:
-    source = _write(tmp_path / "in.jsonl", entry.row("a"))
-    before = source.read_text()
-    code, line = call(entry, *entry.named(source, source))
-    assert code == 2 and "in.jsonl" in line
-    assert source.read_text() == before
 
 
 @each(entry for entry in ENTRIES if entry.flags[:2] == HF[:2])
@@ -294,13 +278,18 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
+def test_the_console_lists_twenty_commands_at_most() -> None:
+    assert len(console.COMMANDS) <= 20
+
+
 @pytest.mark.parametrize("name", sorted({*console.COMMANDS} - {"train", "rft", "sandbox check"}))  # hydra's; argparse's
-def test_every_command_of_the_console_tells_its_flags(name: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_every_command_of_the_console_tells_its_flags_required_ones_first(name: str, say: Say, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", ["cobalt", *name.split(), "--help"])
-    with pytest.raises(SystemExit) as ended:
-        console.run_chosen(console.COMMANDS, "cobalt")
-    assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
+    code, told, _ = say(*name.split(), "--help")
+    assert code == 0 and "usage:" in told
+    flags = re.split(r"\n│ (?=-)", told.partition("options")[2])[2:]  # behind the rule and --help
+    required = ["(required)" in " ".join(flag.split()) for flag in flags]
+    assert required == sorted(required, reverse=True)
 
 
 IN_AN_IMPORT = """\
