@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import MISSING, is_dataclass
+from dataclasses import MISSING, Field, is_dataclass
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -127,16 +127,20 @@ def for_the_user(error: Exception) -> CobaltError | None:
     return InputError(reason) if number in FILE_TROUBLE else None
 
 
+def _is_required(field: Any) -> bool:
+    """Of a dataclass, or of a model of pydantic."""
+    return field.default is MISSING is field.default_factory if isinstance(field, Field) else field.is_required()
+
+
 def parse(config_type: type[Config], default: Config | None = None) -> Config:
     """The command line as a ``config_type``. ``InputError`` says in one line what tyro says in a box of many."""
     import tyro
 
     # --help lists fields in this order; those of a base class would come first, required or not
-    if is_dataclass(config_type):
-        flags: Any = config_type
-        own = flags.__dataclass_fields__
-        required = [name for name, field in own.items() if field.default is MISSING is field.default_factory]
-        flags.__dataclass_fields__ = {name: own[name] for name in dict.fromkeys([*required, *own])}
+    fields = getattr(config_type, "__dataclass_fields__" if is_dataclass(config_type) else "__pydantic_fields__", {})
+    optional_last = sorted(fields.items(), key=lambda named: not _is_required(named[1]))
+    fields.clear()
+    fields.update(optional_last)
     defaults: dict[str, Any] = {} if default is None else {"default": default}
     box = io.StringIO()
     try:
