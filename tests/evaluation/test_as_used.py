@@ -103,9 +103,8 @@ def test_files_that_do_not_tell_have_no_submitted_program() -> None:
     assert "| 0 | – | – |" in render_markdown("file", {}, summary)
 
 
-@pytest.fixture
-def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Evaluated rows of a run, with ``flags``."""
+def test_a_conversation_that_stops_at_success_is_the_other_one_up_to_there(tmp_path: Path, monkeypatch) -> None:
+    """Its submitted programs are the same, and count at every later turn. It resumes, and gives contexts."""
     service = MultiplyingService()
     monkeypatch.setattr(
         "cobalt.evaluation.evaluate.open_execution_service", lambda executor, checker: opened(ExecutionService(service))
@@ -113,19 +112,15 @@ def evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     source = write_problems(tmp_path / "problems.jsonl", 6)
 
     def run(name: str, **flags: Any) -> tuple[list[dict[str, Any]], ScriptedEngine, Path]:
+        """Evaluated rows of a run."""
         plan = make_plan(source, tmp_path / name, num_completions=5, num_turns=TURNS - 1, **flags)
         engine, output = ScriptedEngine(), tmp_path / f"{name}.evaluated"
         asyncio.run(run_plan(plan, engine, service))
         main(EvaluationConfig(input_file=plan.output_file, output_file=output))
         return read_rows(output), engine, output
 
-    return run
-
-
-def test_a_conversation_that_stops_at_success_is_the_other_one_up_to_there(evaluated: Any) -> None:
-    """Its submitted programs are the same, and count at every later turn."""
-    rows, engine, output = evaluated("on")
-    stopped, fewer, stopped_output = evaluated("stop", stop_at_success=True)
+    rows, engine, output = run("on")
+    stopped, fewer, stopped_output = run("stop", stop_at_success=True)
     assert 0 < len(fewer.requests) < len(engine.requests) == 6 * 5 * TURNS
     asked = 0
     for whole, part in zip(rows, stopped, strict=True):
@@ -147,15 +142,12 @@ def test_a_conversation_that_stops_at_success_is_the_other_one_up_to_there(evalu
         [getattr(problem, f"{name}_T") for name in AS_USED] for problem in theirs
     ]
 
-
-def test_a_run_that_stops_at_success_resumes_and_gives_contexts(evaluated: Any, tmp_path: Path) -> None:
-    rows, _, _ = evaluated("stop", stop_at_success=True)
-    again, engine, _ = evaluated("stop", stop_at_success=True)
-    assert again == rows and engine.requests == []
-    for record in rows:
+    again, engine, _ = run("stop", stop_at_success=True)
+    assert again == stopped and engine.requests == []
+    for record in stopped:
         for trajectory in parse_problem(record).trajectories:
             assert len(trajectory.conversation) == 2 + 2 * len(trajectory.pass_rates_T)
-    short = next(record for record in rows if min(map(len, record["conversations"])) < 2 + 2 * TURNS)
+    short = next(record for record in stopped if min(map(len, record["conversations"])) < 2 + 2 * TURNS)
     broken = {key: value for key, value in short.items() if key != "stop_at_success"}
     with pytest.raises(ValueError, match="messages, but 3 turns in"):
         parse_problem(broken)

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,10 @@ def values(estimates: Iterable[Estimate | None]) -> list[float | None]:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
+    return serve(monkeypatch)
+
+
+def serve(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
     service = MultiplyingService()
     monkeypatch.setattr(
         "cobalt.evaluation.evaluate.open_execution_service", lambda executor, checker: opened(ExecutionService(service))
@@ -61,12 +66,33 @@ def service(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
     return service
 
 
-@pytest.fixture
-def trajectories(tmp_path: Path) -> Path:
-    source = write_problems(tmp_path / "problems.jsonl", 6)
-    plan = make_plan(source, tmp_path / "turns.jsonl", num_completions=5, num_turns=3)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, MultiplyingService]]:
+    """A folder with trajectories, ``turns.jsonl``, which are evaluated in ``out.jsonl``; and what has run them."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    source = write_problems(folder / "problems.jsonl", 6)
+    plan = make_plan(source, folder / "turns.jsonl", num_completions=5, num_turns=3)
     asyncio.run(run_plan(plan, ScriptedEngine(), MultiplyingService()))
-    return plan.output_file
+    with pytest.MonkeyPatch.context() as patch:
+        service = serve(patch)
+        evaluate(folder / "turns.jsonl", folder / "out.jsonl")
+    yield folder, service
+
+
+@pytest.fixture
+def trajectories(made: tuple[Path, MultiplyingService], tmp_path: Path) -> Path:
+    """They alone, to be changed."""
+    for file in made[0].glob("turns.jsonl*"):
+        shutil.copy(file, tmp_path)
+    return tmp_path / "turns.jsonl"
+
+
+@pytest.fixture
+def evaluated(made: tuple[Path, MultiplyingService], trajectories: Path) -> Path:
+    """The output of the same folder, to be changed."""
+    for file in made[0].glob("out.jsonl*"):
+        shutil.copy(file, trajectories.parent)
+    return trajectories.with_name("out.jsonl")
 
 
 def evaluate(source: Path, output: Path, **flags: Any) -> list[Row]:
@@ -74,16 +100,14 @@ def evaluate(source: Path, output: Path, **flags: Any) -> list[Row]:
     return read_rows(output)
 
 
-def test_rates_are_those_of_the_hidden_tests_and_equal_programs_run_once(
-    trajectories: Path, tmp_path: Path, service: MultiplyingService
-) -> None:
-    rows = evaluate(trajectories, tmp_path / "out.jsonl")
+def test_rates_are_those_of_the_hidden_tests_and_equal_programs_run_once(made: tuple[Path, MultiplyingService]) -> None:
+    folder, service = made
     assert sum(service.runs.values()) <= 6 * 5, "four programs and none"
-    for row in rows:
+    for row in read_rows(folder / "out.jsonl"):
         hidden = TestCases.parse(row["hidden_test_cases"])
         for messages, rates in zip(row["conversations"], row["all_pass_rates"], strict=True):
             texts = [m["content"] for m in messages if m["role"] == "assistant"]
-            expected = [asyncio.run(service.run(extract_code(text), hidden)).pass_rate for text in texts]
+            expected = [asyncio.run(MultiplyingService().run(extract_code(text), hidden)).pass_rate for text in texts]
             assert rates == expected
         assert len(row["all_pass_rates"]) == 5
         assert "clean_public_pass_rates" not in row
@@ -117,7 +141,7 @@ def test_perturbed_runs_get_clean_public_rates(trajectories: Path, tmp_path: Pat
 
 
 def test_infra_failures_are_excluded_then_retried_alone(
-    trajectories: Path, tmp_path: Path, service: MultiplyingService, capsys: pytest.CaptureFixture[str]
+    made: tuple[Path, MultiplyingService], trajectories: Path, tmp_path: Path, service: MultiplyingService
 ) -> None:
     output = tmp_path / "out.jsonl"
     service.failing = lambda code: code == "k=2"
@@ -130,7 +154,7 @@ def test_infra_failures_are_excluded_then_retried_alone(
     service.runs, service.failing = again.runs, again.failing
     healed = evaluate(trajectories, output)
     assert {code for code, _ in service.runs} == {"k=2"}
-    assert healed == evaluate(trajectories, tmp_path / "other.jsonl")
+    assert healed == read_rows(made[0] / "out.jsonl")
 
 
 def test_a_turn_never_taken_stays_open(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
@@ -156,31 +180,17 @@ def test_bad_trajectories_are_named(trajectories: Path, tmp_path: Path, service:
 
 
 def test_another_checker_or_a_smaller_input_is_refused(
-    trajectories: Path, tmp_path: Path, service: MultiplyingService
+    trajectories: Path, evaluated: Path, service: MultiplyingService
 ) -> None:
-    output = tmp_path / "out.jsonl"
-    evaluate(trajectories, output)
-    before = {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")}
+    before = {path: path.read_bytes() for path in evaluated.parent.glob("out.jsonl*")}
     service.checker = "lcb"
     with pytest.raises(InputError, match="other settings"):
-        evaluate(trajectories, output)
+        evaluate(trajectories, evaluated)
     service.checker = "exact"
     write_jsonl(trajectories, read_rows(trajectories)[:2])
     with pytest.raises(InputError, match="4 of its 6 records have ids that the input lacks"):
-        evaluate(trajectories, output)
-    assert {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")} == before
-
-
-def test_a_checker_that_differs_from_that_of_another_stage_is_told(
-    trajectories: Path, tmp_path: Path, service: MultiplyingService, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evaluate(trajectories, tmp_path / "same.jsonl")
-    assert "note:" not in capsys.readouterr().err
-    service.checker = "lcb"
-    evaluate(trajectories, tmp_path / "out.jsonl", compare=tmp_path / "same.jsonl")
-    told = capsys.readouterr().err
-    for path in (trajectories, tmp_path / "same.jsonl"):
-        assert f"the checker is lcb here, and was exact where {path} was made" in told
+        evaluate(trajectories, evaluated)
+    assert {path: path.read_bytes() for path in evaluated.parent.glob("out.jsonl*")} == before
 
 
 def test_summary_by_hand() -> None:
@@ -238,27 +248,33 @@ def test_comparison_pairs_by_id() -> None:
 
 
 def test_a_file_without_common_problems_is_not_compared_with(
-    trajectories: Path, tmp_path: Path, service: MultiplyingService
+    evaluated: Path, trajectories: Path, tmp_path: Path, service: MultiplyingService
 ) -> None:
-    records = evaluate(trajectories, tmp_path / "base.jsonl")
-    write_jsonl(tmp_path / "other.jsonl", [{**record, "id": f"other {record['id']}"} for record in records])
+    write_jsonl(tmp_path / "other.jsonl", [{**row, "id": f"other {row['id']}"} for row in read_rows(evaluated)])
     with pytest.raises(InputError, match=r"other\.jsonl: --compare: it has no problem of"):
-        evaluate(trajectories, tmp_path / "out.jsonl", compare=tmp_path / "other.jsonl")
-    assert not (tmp_path / "out.jsonl").exists()
+        evaluate(trajectories, tmp_path / "new.jsonl", compare=tmp_path / "other.jsonl")
+    assert not (tmp_path / "new.jsonl").exists()
 
 
-def test_report_files(trajectories: Path, tmp_path: Path, service: MultiplyingService, capsys: Any) -> None:
-    evaluate(trajectories, tmp_path / "base.jsonl")
-    evaluate(trajectories, tmp_path / "out.jsonl", compare=tmp_path / "base.jsonl")
-    markdown = (tmp_path / "out.jsonl.report.md").read_text()
-    assert "Difference to base.jsonl (6 common problems)" in markdown
+def test_report_files_and_a_checker_that_differs_from_that_of_another_stage(
+    evaluated: Path, trajectories: Path, tmp_path: Path, service: MultiplyingService, capsys: Any
+) -> None:
+    evaluate(trajectories, evaluated)
+    assert "note:" not in capsys.readouterr().err
+    service.checker = "lcb"
+    evaluate(trajectories, tmp_path / "new.jsonl", compare=evaluated)
+    markdown = (tmp_path / "new.jsonl.report.md").read_text()
+    assert "Difference to out.jsonl (6 common problems)" in markdown
     assert "| 3 | +0.0 [+0.0, +0.0] |" in markdown
-    assert "Checker `exact`" in markdown
+    assert "Checker `lcb`" in markdown
     assert markdown.count("\n| ") > 15
-    assert markdown in capsys.readouterr().out
-    assert (tmp_path / "out.jsonl.report.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "out.jsonl.report.svg").is_file()
-    assert json.loads((tmp_path / "out.jsonl.report.json").read_text())["compare"]["problems"] == 6
+    told, complaints = capsys.readouterr()
+    assert markdown in told
+    for path in (trajectories, evaluated):
+        assert f"the checker is lcb here, and was exact where {path} was made" in complaints
+    assert (tmp_path / "new.jsonl.report.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "new.jsonl.report.svg").is_file()
+    assert json.loads((tmp_path / "new.jsonl.report.json").read_text())["compare"]["problems"] == 6
 
 
 EXECUTION = {"checker": "lcb", "cpu_limit_s": 4.0, "suite_cpu_limit_s": 27.0}
@@ -275,11 +291,9 @@ def test_what_decided_pass_rates_is_read_from_manifests_and_told_in_reports(tmp_
     assert "`suite_cpu_limit_s` 27 for all tests" in report
 
 
-def test_counts_are_written_beside_and_stand_for_the_file(
-    trajectories: Path, tmp_path: Path, service: MultiplyingService
-) -> None:
-    output = tmp_path / "out.jsonl"
-    records = evaluate(trajectories, output)
+def test_counts_are_written_beside_and_stand_for_the_file(made: tuple[Path, MultiplyingService]) -> None:
+    output = made[0] / "out.jsonl"
+    records = read_rows(output)
     raw, counts = read_evaluation(output), read_evaluation(counts_path(output))
     assert counts.source == raw.source and counts.feedback_tests == raw.feedback_tests == "public"
     no_groups = {"by_difficulty": 0, "by_platform": 0}
@@ -300,10 +314,9 @@ def test_counts_are_written_beside_and_stand_for_the_file(
     ],
 )
 def test_a_counts_file_that_does_not_fit_together_is_refused(
-    trajectories: Path, tmp_path: Path, service: MultiplyingService, field: str, value: Any, message: str
+    evaluated: Path, field: str, value: Any, message: str
 ) -> None:
-    evaluate(trajectories, tmp_path / "out.jsonl")
-    path = counts_path(tmp_path / "out.jsonl")
+    path = counts_path(evaluated)
     path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
     with pytest.raises(InputError, match=message):
         read_evaluations(path)
