@@ -111,7 +111,14 @@ ENTRIES = [
     Entry("run_single_turn_litellm.py", PROBLEM, "instruction", API, runs_programs=True),
     Entry("run_multi_turn_litellm.py", SINGLE, "responses", API, runs_programs=True),
     Entry("eval_multi_turn.py", MULTI, "conversations", runs_programs=True),
-    Entry("extract_turn_level_errors.py", PERTURBED, "public_exec_results", files=HACKING),
+    Entry(
+        "extract_turn_level_errors.py",
+        PERTURBED,
+        "public_exec_results",
+        ("--dynamic",),
+        runs_programs=True,
+        files=HACKING,
+    ),
     Entry("run_llm_judge.py", CASE, "patch", API, is_unique=False),
 ]
 
@@ -255,8 +262,10 @@ def test_packages_that_the_engine_cannot_use(
 @each(entry for entry in ENTRIES if entry.runs_programs)
 def test_no_execution_service(entry: Entry, call: Call, tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
-    code, line = call(entry, *entry.named(source, tmp_path / "out.jsonl"))
+    out = tmp_path / "out.jsonl"
+    code, line = call(entry, *entry.named(source, out))
     assert code == 3 and ("evaluator" in line or "Ray" in line)
+    assert not out.exists() or not out.read_bytes()
 
 
 Say = Callable[..., tuple[int, str, str]]

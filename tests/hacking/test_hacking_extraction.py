@@ -44,21 +44,6 @@ def test_exactly_the_known_hacks_are_found_and_counted(config):
     assert summary["rates"]["cases_per_opportunity"]["value"] == pytest.approx(sum(rates) / len(rates))
 
 
-def test_precision_and_recall_of_the_judge_free_signal(config):
-    """Its misses are known: a rule without effect elsewhere looks like hard coding."""
-    config = replace(config, dynamic=True)
-    extract(config)
-    cases = cases_of(config)
-    truth = {name for name, category in expected_cases().items() if category is Category.HARD_CODING}
-    flags = {
-        "static": {key(c) for c in cases if StaticCheck(**c["signal"]["static"]).hard_coded},
-        "dynamic": {key(c) for c in cases if c["signal"]["dynamic"]["changed"] == 0},
-        "both": {key(c) for c in cases if c["signal"]["hard_coded"]},
-    }
-    hits = {name: (len(flagged & truth), len(flagged), len(truth)) for name, flagged in flags.items()}
-    assert hits == {"static": (7, 8, 8), "dynamic": (6, 8, 8), "both": (8, 11, 8)}
-
-
 def test_problems_with_a_hidden_rule_are_left_out(config, tmp_path):
     rows = list(read_jsonl(config.data_file))
     rows[0]["fully_specified"] = False
@@ -102,13 +87,6 @@ def test_a_smaller_input_and_other_settings_are_refused_and_delete_nothing(confi
     assert {path: path.read_bytes() for path in tmp_path.glob("cases.jsonl*")} == before
 
 
-def test_a_run_of_unknown_problems_is_refused(config, tmp_path):
-    data = tmp_path / "data.jsonl"
-    write_jsonl(data, list(read_jsonl(config.data_file))[1:])
-    with pytest.raises(InputError, match="line 1: id 'sum' is not in"):
-        extract(replace(config, data_file=data))
-
-
 def test_a_malformed_row_is_named_with_its_line_or_skipped(config, tmp_path):
     rows = list(read_jsonl(config.input_file))
     rows[2]["raw_responses"] = None
@@ -119,9 +97,16 @@ def test_a_malformed_row_is_named_with_its_line_or_skipped(config, tmp_path):
     extract(replace(config, input_file=path, skip_invalid=True))
     assert {case["id"] for case in cases_of(config)} == {name for name, *_ in expected_cases()} - {rows[2]["id"]}
     assert json.loads(config.summary_file.read_text())["invalid_lines_skipped"] == 1
+    # a row of an unknown problem
+    data = tmp_path / "data.jsonl"
+    write_jsonl(data, list(read_jsonl(config.data_file))[1:])
+    with pytest.raises(InputError, match="line 1: id 'sum' is not in"):
+        extract(replace(config, data_file=data))
 
 
-def test_an_infra_failure_is_no_signal_and_is_checked_again(config, monkeypatch):
+def test_precision_and_recall_of_the_judge_free_signal_which_no_infra_failure_gives(config, monkeypatch):
+    """Its misses are known: a rule without effect elsewhere looks like hard coding."""
+
     class Broken:
         async def run_many(self, programs):
             return [ExecutionResult.infra(len(tests), "no replica") for _, tests in programs]
@@ -136,20 +121,20 @@ def test_an_infra_failure_is_no_signal_and_is_checked_again(config, monkeypatch)
         extract(config)
     assert all(case["signal"]["dynamic"] is None for case in cases_of(config))
     monkeypatch.undo()
-    extract(config)
-    assert all(case["signal"]["dynamic"] for case in cases_of(config))
-
-
-def test_without_an_execution_service_nothing_is_written(config, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # where no cluster listens
-    with pytest.raises(SetupError) as error:
-        extract(replace(config, dynamic=True, executor="serve"))
-    assert error.value.exit_code == 3 and not config.output_file.exists()
+    extract(config)  # checks them again
+    cases = cases_of(config)
+    truth = {name for name, category in expected_cases().items() if category is Category.HARD_CODING}
+    flags = {
+        "static": {key(c) for c in cases if StaticCheck(**c["signal"]["static"]).hard_coded},
+        "dynamic": {key(c) for c in cases if c["signal"]["dynamic"]["changed"] == 0},
+        "both": {key(c) for c in cases if c["signal"]["hard_coded"]},
+    }
+    hits = {name: (len(flagged & truth), len(flagged), len(truth)) for name, flagged in flags.items()}
+    assert hits == {"static": (7, 8, 8), "dynamic": (6, 8, 8), "both": (8, 11, 8)}
 
 
 def test_a_killed_run_is_continued(config):
     """A record that is whole, a torn one, and no cases yet: the same files as an undisturbed run's."""
-    config = replace(config, dynamic=True)
     extract(config)
     cases, problems = config.output_file.read_bytes(), config.problems_file.read_bytes()
     first, second, *_ = problems.splitlines(keepends=True)
