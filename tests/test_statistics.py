@@ -32,11 +32,12 @@ def bounds(estimate: statistics.Estimate | None) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    ("trials", "problems"),
-    [(200, 100), *(pytest.param(2000, problems, marks=pytest.mark.slow) for problems in (100, 175, 400))],
+    ("trials", "problems", "resamples"),
+    [(200, 100, 1000), *(pytest.param(2000, each, 10_000, marks=pytest.mark.slow) for each in (100, 175, 400))],
 )
-def test_intervals_cover_the_truth(trials: int, problems: int) -> None:
+def test_intervals_cover_the_truth(monkeypatch: pytest.MonkeyPatch, trials: int, problems: int, resamples: int) -> None:
     """For problems of very different difficulty."""
+    monkeypatch.setattr(statistics, "RESAMPLES", resamples)
     generator, held = np.random.default_rng(1), 0
     for trial in range(trials):
         rates = generator.binomial(16, generator.beta(0.4, 0.6, problems)) / 16
