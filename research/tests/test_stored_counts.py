@@ -11,6 +11,7 @@ from cobalt.evaluation.files import read_evaluations
 from cobalt.hacking.cases import Category
 from cobalt.hacking.signal import check_static
 from cobalt.records.jsonl import read_json, read_jsonl
+from cobalt.seeds import hierarchical_mean, nanmean
 from research.reports.p_values import holm, welch_p_value
 from research.reports.runs import run_scores
 
@@ -24,8 +25,14 @@ def test_counts_give_the_scores_and_intervals_of_their_report(folder: Path) -> N
     for path in (path for path in COUNTS if path.parents[1] == folder):
         head = read_json(path)
         (row,) = [row for row in tables[f"pass1_{head['set']}"]["rows"] if row["run"] == head["arm"]]
-        found = [estimate and asdict(estimate) for estimate in run_scores(read_evaluations(path), head["set"]).pass1_T]
-        assert found == [row[f"turn {turn}"] for turn in range(len(found))], path.name
+        pass1_SPT = run_scores(read_evaluations(path), head["set"]).pass1_SPT
+        turns = pass1_SPT.shape[2]
+        assert nanmean(nanmean(pass1_SPT, 0), 0) == pytest.approx(
+            [row[f"turn {turn}"]["value"] for turn in range(turns)]
+        )
+        for turn in (0, turns - 1):
+            found = hierarchical_mean(pass1_SPT[:, :, turn])
+            assert found and asdict(found.estimate) == row[f"turn {turn}"], path.name
 
 
 def test_the_signals_static_rule_still_says_of_stored_programs_what_the_page_does() -> None:
