@@ -7,7 +7,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from cobalt import figures
-from cobalt.figures import FONT_SIZE, FULL, GREYS, OURS, PASS1, TURNS, Curve, Dash, Line, Picture
+from cobalt.figures import FONT_SIZE, FULL, GREYS, OURS, Curve, Dash, Line
 from cobalt.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -90,12 +90,6 @@ def lines_of(names: Sequence[str]) -> dict[str, Line]:
         colour = VARIANT if "Cobalt" in name else GREYS[-1 - number % len(GREYS)]
         lines[name] = METHODS.get(name) or line_of(label_of(name), colour, number)
     return lines
-
-
-@figures.styled()
-def pass1_picture(key: str, alt: str, curves: Sequence[Curve], title: str | None = None) -> Picture:
-    """Pass@1 by turn."""
-    return figures.finished(curves_figure(curves, TURNS, PASS1, title=title), key, alt)
 
 
 def curves_figure(
