@@ -13,31 +13,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "cobalt"
 FLOORS = (
-    "sandbox",
-    "errors",
-    "fences",
-    "extraction",
-    "records",
-    "statistics",
-    "seeds",
-    "tables",
-    "figures",
-    "prompts",
-    "completion",
-    "perturbation",
-    "rewards",
-    "bandit",
-    "cli",
-    "viewer",
-    "sampler",
-    "serving",
-    "inference",
-    "evaluation",
-    "hacking",
-    "preproc",
-    "training",
-    "__main__",
-)
+    "sandbox", "errors", "fences", "extraction", "records", "statistics", "seeds", "tables", "figures", "prompts",
+    "completion", "perturbation", "rewards", "bandit", "cli", "viewer", "sampler", "serving", "inference", "evaluation",
+    "hacking", "preproc", "training", "__main__",
+)  # fmt: skip
 """From the ground up: a room imports from those before it."""
 LIGHT = FLOORS[: FLOORS.index("sampler")]
 INSIDE = PACKAGE / "sandbox" / "inside"  # runs as scripts within the sandbox, where there is no package

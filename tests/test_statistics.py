@@ -205,18 +205,3 @@ def test_no_difference_gives_few_small_p_values(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(statistics, "RESAMPLES", 1000)
     generator = np.random.default_rng(7)
     assert np.mean([p_value_of(*generator.normal(0, 1, (2, 3, 40))) < 0.05 for _ in range(200)]) <= 0.09
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("between_seeds", "limits"), [(0.0, (0, 0.02)), (0.02, (0.02, 0.07)), (0.04, (0.09, 0.16))])
-def test_false_alarms_of_three_seeds(monkeypatch: pytest.MonkeyPatch, between_seeds: float, limits: tuple) -> None:
-    """Two arms that are equal but for their luck; what docs/method.md says of them."""
-    monkeypatch.setattr(statistics, "RESAMPLES", 1000)
-    generator = np.random.default_rng(9)
-
-    alarms, trials = 0, 600
-    for trial in range(trials):
-        difficulty_P = generator.beta(0.8, 0.8, 200)
-        arms = [rates_of_three(generator, difficulty_P, between_seeds) for _ in range(2)]
-        alarms += p_value_of(*arms, seed=trial) < 0.05
-    assert limits[0] <= alarms / trials <= limits[1]
