@@ -7,6 +7,7 @@ import random
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,6 +183,20 @@ def test_files_that_do_not_have_what_is_asked_for(tmp_path: Path, monkeypatch, n
         load_own(name)
 
 
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a script in this process, which refuses its flags: its complaint."""
+
+    def run(script: str, *flags: object) -> str:
+        monkeypatch.setattr(sys, "argv", [script, *map(str, flags)])
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+        assert stop.value.code == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    return run
+
+
 BAD_ENGINE = """
 class Bad:
     model_id, max_in_flight = "bad", {}
@@ -197,17 +212,16 @@ class Bad:
         (0, "--engine {}/bad.py:Bad: its max_in_flight is 0, not a number above 0"),
     ],
 )
-def test_an_own_engine_that_does_not_work(tmp_path: Path, in_flight: int, complaint: str) -> None:
+def test_an_own_engine_that_does_not_work(tmp_path: Path, in_flight: int, complaint: str, refusal: Any) -> None:
     (tmp_path / "bad.py").write_text(BAD_ENGINE.format(in_flight))
     one, two = (json.dumps({"inputs": ["1"] * n, "outputs": ["1"] * n}) for n in (1, 2))
     tests = {"test_cases": two, "public_test_cases": one, "hidden_test_cases": one}
     problem = {"id": "a", "instruction": "Print 1.", **tests}
     (tmp_path / "in.jsonl").write_text(json.dumps(problem) + "\n")
-    command = [sys.executable, "run_single_turn_vllm.py", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl"]
-    command += ["-n", "1", "--executor", "local", "--engine", f"{tmp_path}/bad.py:Bad"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    files = ("-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl")
+    own = ("-n", 1, "--executor", "local", "--engine", f"{tmp_path}/bad.py:Bad")
     line = f"run_single_turn_vllm.py: error: {complaint.format(tmp_path)}"
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, line)
+    assert refusal("run_single_turn_vllm.py", *files, *own) == line
 
 
 @pytest.mark.parametrize("given", [5, "ab", ["x"], [1, 2]])
@@ -226,14 +240,11 @@ def test_the_identity_follows_the_text_and_not_the_folder(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("checker", ["close", "absent.py:f"])
-def test_an_unknown_checker_is_refused(tmp_path: Path, checker: str, monkeypatch, capsys) -> None:
+def test_an_unknown_checker_is_refused(tmp_path: Path, checker: str, refusal: Any) -> None:
     source = tmp_path / "in.jsonl"
     tests = {"test_cases": '{"inputs": ["1", "2"], "outputs": ["1", "2"]}'}
     tests |= dict.fromkeys(("public_test_cases", "hidden_test_cases"), '{"inputs": ["1"], "outputs": ["1"]}')
     turns = {"conversations": [[]], "public_pass_rates": [], **tests}
     source.write_text(json.dumps({"id": 0, **turns}) + "\n")
-    flags = ["-i", str(source), "-o", str(tmp_path / "out.jsonl"), "--executor", "local", "--checker", checker]
-    monkeypatch.setattr(sys, "argv", ["eval_multi_turn.py", *flags])
-    with pytest.raises(SystemExit) as stop:
-        runpy.run_path(str(ROOT / "eval_multi_turn.py"), run_name="__main__")
-    assert stop.value.code == 2 and "eval_multi_turn.py: error: " in capsys.readouterr().err
+    flags = ("-i", source, "-o", tmp_path / "out.jsonl", "--executor", "local", "--checker", checker)
+    assert refusal("eval_multi_turn.py", *flags).startswith("eval_multi_turn.py: error: ")
