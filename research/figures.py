@@ -69,7 +69,7 @@ def label_of(name: str) -> str:
     """What a reader knows a run, a policy or a kind of wrong feedback by."""
     if name in METHODS:
         return METHODS[name].label
-    # runs of a sweep, and policies of the theory
+    # runs with a kind and share of wrong feedback, and policies of the theory
     if (run := re.fullmatch(r"Cobalt \+ (\w+)\+(.*)", name)) and run[1] in WORDS:
         return f"{WORDS[run[1]]}, share {run[2]}"
     if policy := re.fullmatch(r"(?:kl\+1e-(\d)|cobalt)-\d+(?:-step-(\d+))?", name):
