@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ LOOK_FOR_GPUS = """
 import importlib.util, torch
 print(torch.cuda.device_count(), int(importlib.util.find_spec("vllm") is not None))
 """
+ENGINE_SIZES = ("tensor_parallel_size", "num_replicas")
+"""Arguments of the vLLM app whose product is its number of GPUs."""
 WITHOUT_END = 1_000_000
 """Steps or epochs of a training that something else ends."""
 
@@ -71,11 +74,17 @@ class LoopConfig(CommandConfig):
         for text in self.overrides:
             if not re.fullmatch(r"\+{0,2}[A-Za-z_][A-Za-z0-9_./@:-]*=.*|~[A-Za-z_].*", text, re.DOTALL):
                 raise InputError(f"no argument '{text}': after -- come hydra overrides, NAME=VALUE; see --help")
+        for text in self.engine_args:
+            name, _, value = text.partition("=")
+            if not name or not value:
+                raise InputError(f"--engine_args {text}: give NAME=VALUE")
+            if name in ENGINE_SIZES and not (value.isdecimal() and int(value)):
+                raise InputError(f"--engine_args {text}: give a number above 0")
 
     def engine_gpus(self) -> int:
         """GPUs of the vLLM app; 1 with Hugging Face's engine."""
         sizes = dict(argument.split("=", 1) for argument in self.engine_args)
-        return int(sizes.get("tensor_parallel_size", 1)) * int(sizes.get("num_replicas", 1))
+        return prod(int(sizes.get(name, 1)) for name in ENGINE_SIZES)
 
 
 @cache

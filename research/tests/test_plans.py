@@ -310,6 +310,8 @@ def test_an_arm_with_a_value_changes_one_setting(study):
         *(("hacking", {"arms": arm}, f"no arm '{arm}'") for arm in ("refreshed+0", "selection+best", "swapped+0.x")),
         ("hacking", {"arms": "cobalt cobalt"}, "--arms=('cobalt', 'cobalt'): names one twice"),
         ("paper", {"seeds": ""}, "--seeds=(): names none"),
+        ("paper", {"engine_args": "dtype"}, "--engine_args dtype: give NAME=VALUE"),
+        ("paper", {"engine_args": "num_replicas=0"}, "--engine_args num_replicas=0: give a number above 0"),
         ("hacking", {"overrides": "stepz"}, "no argument 'stepz'"),
     ],
 )
