@@ -6,7 +6,6 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from cobalt.bandit.evaluated import MESSAGES_PER_TURN, OPENING_MESSAGES, Convers
 from cobalt.errors import InputError
 from cobalt.prompts import ALL_PASSED_START, feedback_of_message, without_expected
 
-Selection = Literal["max_variance", "min_variance", "balanced", "random"]
+Selection = Literal["max_variance", "min_variance", "random"]
 StopRule = Literal["released", "solved", "none"]
 
 
@@ -31,8 +30,8 @@ class BanditConfig:
     max_trajectories: Annotated[int, Ge(1)] = 4
     """Trajectories per problem after down-sampling."""
     selection: Selection = "max_variance"
-    """Which trajectories down-sampling keeps: those whose spreads of pass rates are most different or most alike; those
-    after whose programs the reference solves the problem about half the time; or any by seed."""
+    """Which trajectories down-sampling keeps: those whose spreads of pass rates are most different or most alike; or
+    any by seed."""
     max_prompt_tokens: Annotated[int, Ge(1)] = 10_000
     """Contexts whose prompt is longer are cut off."""
     keep: Annotated[float, Ge(0), Le(1)] | None = None
@@ -111,30 +110,13 @@ def selected_trajectories(problem: EvaluatedProblem, config: BanditConfig) -> li
     if config.is_test:
         return [min(changed, key=lambda t: t.spread)] if changed else []
     improved = [t for t in changed if max(t.pass_rates_T) == 1]
-    size, spreads_N = config.max_trajectories, [t.spread for t in improved]
+    size = config.max_trajectories
     if config.selection == "random":
         rng = random.Random(f"{config.seed}-{problem.id}")  # each problem draws for itself
         chosen = sorted(rng.sample(range(len(improved)), min(size, len(improved))))
-    elif config.selection == "balanced":
-        off_N = imbalances(problem, improved, config.num_turns)
-        chosen = sorted(sorted(range(len(improved)), key=off_N.__getitem__)[:size])
     else:
-        chosen = variance_subset(spreads_N, size, smallest=config.selection == "min_variance")
+        chosen = variance_subset([t.spread for t in improved], size, smallest=config.selection == "min_variance")
     return [improved[i] for i in chosen]
-
-
-def imbalances(problem: EvaluatedProblem, trajectories_N: Sequence[Trajectory], num_turns: int) -> list[float]:
-    """How far from one half the chance is that the reference solves the problem next; means over contexts.
-
-    The chance in a context is estimated from all trajectories of the problem: how many of the programs that came after
-    one with its last pass rate pass all tests. A context that nothing came after counts as 1/2, the largest value.
-    """
-    solved_after: dict[float, list[bool]] = {}
-    for trajectory in problem.trajectories:
-        for rate, after in pairwise(trajectory.pass_rates_T):
-            solved_after.setdefault(rate, []).append(after == 1)
-    off = {rate: abs(sum(solved) / len(solved) - 0.5) for rate, solved in solved_after.items()}
-    return [float(np.mean([off.get(rate, 0.5) for rate in t.pass_rates_T[:num_turns]])) for t in trajectories_N]
 
 
 def variance_subset(spreads_N: Sequence[float], size: int, smallest: bool = False) -> list[int]:

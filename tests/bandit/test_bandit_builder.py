@@ -112,15 +112,6 @@ def test_random_selection_depends_on_seed_and_problem_alone() -> None:
     assert min(times) > 60  # of 100 expected: no spread is preferred
 
 
-def test_balanced_selection_keeps_where_the_reference_solves_half_of_the_time() -> None:
-    # after .5 two of four programs pass, after .25 none, after 1 all
-    rates = [[0.25, 0.0, 1.0], [0.5, 1.0, 1.0], [0.5, 0.0, 1.0], [0.5, 0.25, 0.25], [0.5, 1.0, 1.0], [0.0, 0.25, 1.0]]
-    half = BanditConfig(selection="balanced", max_trajectories=2, num_turns=1)
-    assert selected(half, *rates) == [1, 2], "equal ones in the order of the file"
-    assert builder.imbalances(problem(*rates), [trajectory([0.5, 0.75])], 1) == [0.0]
-    assert builder.imbalances(problem(*rates), [trajectory([0.5, 0.75])], 2) == [0.25], "nothing came after 0.75"
-
-
 def test_a_share_of_contexts_holds_a_solved_program() -> None:
     is_solved = [i % 2 for i in range(40)]
     for keep, count in ((0.0, 20), (0.2, 25), (0.5, 40), (1.0, 20)):
