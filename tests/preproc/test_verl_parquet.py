@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from commands import one_complaint, run_command, write_rows
+from commands import ROOT, one_complaint, read_rows, run_command, write_rows
 from evaluated import json_tests
 from tokenizers_for_tests import make_tokenizer
 
@@ -68,6 +68,19 @@ def test_extra_info_carries_the_conversation_or_the_instruction(tmp_path: Path) 
     assert build("single", tmp_path / "single", [problem(1)], [problem(1)]) == 0
     (row,) = pq.read_table(tmp_path / "single" / "verl" / "train.parquet").to_pylist()
     assert row["extra_info"]["instruction"] == "Problem 1"
+
+
+def test_shipped_problems_keep_split_and_licence_through_both_commands(tmp_path: Path) -> None:
+    shipped = read_rows(ROOT / "assets" / "minicode" / "problems.jsonl")
+    rows = [*shipped[:10], *[row for row in shipped if row["split"] == "dev"][:3]]
+    flags = ("-i", write_rows(tmp_path / "raw.jsonl", rows), "-o", tmp_path / "out.jsonl", "--executor", "local")
+    assert run_command("preproc_taco", *flags, "--license", "apache-2.0") == 0
+    train, dev = tmp_path / "out_train.jsonl", tmp_path / "out_dev.jsonl"
+    assert [row["id"] for row in read_rows(train) + read_rows(dev)] == [row["id"] for row in rows]
+    files = ("--train_data_file", train, "--val_data_file", dev)
+    assert run_command("verl_preproc_single_turn", "--local_dir", tmp_path / "verl", *files) == 0
+    assert [pq.read_metadata(tmp_path / "verl" / f"{name}.parquet").num_rows for name in ("train", "test")] == [10, 3]
+    assert "license: apache-2.0" in (tmp_path / "verl" / "train.parquet.card.md").read_text()
 
 
 def test_validation_prompts_are_unique_and_training_prompts_may_repeat(tmp_path: Path) -> None:
