@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from huggingface_hub import DatasetCard
 from test_livecodebench import lcb_row
 from test_taco_rows import raw
 
+from cobalt.preproc.formats import FORMATS, Name
 from cobalt.preproc.taco import UNVERIFIED
 from cobalt.prompts import first_messages, problem_instruction
 from cobalt.records import TestCases
@@ -69,7 +71,7 @@ def taco(**fields: Any) -> dict:
     return raw(INPUTS, OUTPUTS, **{"question": STATEMENT, "solutions": json.dumps([WRONG, RIGHT]), **fields})
 
 
-ROWS: dict[str, Callable[..., dict]] = {
+ROWS: dict[Name, Callable[..., dict]] = {
     "taco": taco,
     "deepcoder": deepcoder,
     "codeforces": codeforces,
@@ -96,12 +98,12 @@ def in_file(path: Path, rows: list[dict]) -> Path:
     return write_rows(path, rows)
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_each_format_gives_problems_whose_tests_the_executor_can_run(tmp_path: Path, suffix: str) -> None:
+def test_each_format_gives_problems_whose_tests_the_executor_can_run(tmp_path: Path) -> None:
     records = {}
     for name, make in ROWS.items():
         (tmp_path / name).mkdir()
-        (records[name],), counts = imported(name, in_file(tmp_path / name / f"in.{suffix}", [make()]))
+        source = in_file(tmp_path / name / ("in.jsonl" if name == "taco" else "in.parquet"), [make()])
+        (records[name],), counts = imported(name, source)
         kept = "kept: verified by execution"
         if name in ("codeforces", "verl"):
             kept = "kept: no reference solution to verify it with"
@@ -133,16 +135,19 @@ CALL_SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", list(CALL_SHAPES))
-def test_function_calls_keep_the_name_of_the_function(tmp_path: Path, shape: str) -> None:
-    row = deepcoder(tests=json.dumps(CALL_SHAPES[shape]), solutions=[CALL], starter_code="class Solution: ...")
-    ((record,), counts) = imported("deepcoder", write_rows(tmp_path / "in.jsonl", [row]))
-    assert TestCases.parse(record["test_cases"]).fn_name == "apples" and "`apples`" in record["instruction"]
-    assert counts["kept: verified by execution"] == 1
+def test_function_calls_keep_the_name_of_the_function(tmp_path: Path) -> None:
+    calls = {"solutions": [CALL], "starter_code": "class Solution: ..."}
+    rows = [
+        deepcoder(problem=f"{STATEMENT} {shape}", tests=json.dumps(tests), **calls)
+        for shape, tests in CALL_SHAPES.items()
+    ]
+    records, counts = imported("deepcoder", write_rows(tmp_path / "in.jsonl", rows))
+    assert counts["kept: verified by execution"] == len(records) == 3
+    for record in records:
+        assert TestCases.parse(record["test_cases"]).fn_name == "apples" and "`apples`" in record["instruction"]
 
 
 BROKEN = [
-    ("taco", {"question": 7}, "field 'question' must be a text"),
     ("deepcoder", {"problem": None}, "field 'problem' must be a text"),
     ("deepcoder", {"tests": "["}, "field 'tests' is not JSON"),
     ("deepcoder", {"tests": [{"input": "1"}]}, "field 'tests' needs as many of each: input, output"),
@@ -160,37 +165,34 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("name", "fields", "complaint"), BROKEN)
-def test_a_broken_row_is_named_and_nothing_written(
-    tmp_path: Path, capsys, name: str, fields: dict, complaint: str
-) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [ROWS[name](), ROWS[name](id="second", **fields)])
-    imported(name, source, code=2)
-    assert f"in.jsonl: line 2: {complaint}" in one_complaint(capsys)
+def test_a_row_that_cannot_be_read_is_refused(name: Name, fields: dict, complaint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        FORMATS[name].convert(ROWS[name](**fields))
+
+
+def test_a_broken_row_is_named_and_nothing_written(tmp_path: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [deepcoder(), deepcoder(id="second", tests="[")])
+    imported("deepcoder", source, code=2)
+    assert "in.jsonl: line 2: field 'tests' is not JSON" in one_complaint(capsys)
     assert list(tmp_path.iterdir()) == [source]
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "complaint"),
+    ("source", "file", "complaint"),
     [
-        ("in.parquet", "no parquet", "in.parquet: not a parquet file"),
-        ("in.json", None, "in.json: no such file"),
-        ("folder", "text", "hub dataset"),
-        ("script", "text", "scripts are no longer supported, but found script.py; give a file"),
+        ("in.parquet", "in.parquet", "in.parquet: not a parquet file"),
+        ("in.json", "other", "in.json: no such file"),
+        ("folder", "folder/train.jsonl", "hub dataset"),
+        ("script", "script/script.py", "scripts are no longer supported, but found script.py; give a file"),
     ],
 )
 def test_an_input_that_cannot_be_read_is_told_in_one_line(
-    tmp_path: Path, capsys, name: str, text: str, complaint: str
+    tmp_path: Path, capsys, source: str, file: str, complaint: str
 ) -> None:
-    source = tmp_path / name
-    if name == "folder":
-        source.mkdir()
-        write_rows(source / "train.jsonl", [deepcoder()])
-    elif name == "script":
-        source.mkdir()
-        (source / "script.py").write_text("import datasets")
-    elif text is not None:
-        source.write_text(text)
-    assert run_cobalt("data", "import", "deepcoder", source, "-o", tmp_path / "out.jsonl", "--hub_split", "no") == 2
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    write_rows(tmp_path / file, [deepcoder()])
+    flags = ("-o", tmp_path / "out.jsonl", "--hub_split", "no")
+    assert run_cobalt("data", "import", "deepcoder", tmp_path / source, *flags) == 2
     assert complaint in one_complaint(capsys)
     assert not list(tmp_path.glob("out*"))
 
@@ -301,3 +303,6 @@ def test_livecodebench_is_imported_by_months(tmp_path: Path, capsys) -> None:
         assert (tests.checker, tests.time_limit) == ("lcb", limit)
     assert run_cobalt(*flags, "--to", "2025-13") == 2
     assert "'2025-13' is no date" in one_complaint(capsys)
+    assert run_cobalt(*limited[:5], tmp_path / "none.jsonl", "--from", "2026-01") == 2
+    assert "--start_date 2026-01-01: no problem is of these days; the contests of" in (said := one_complaint(capsys))
+    assert said.endswith("lie from 2024-07-31 to 2025-03-01")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import one_complaint, read_rows, run_cobalt, run_command, write_rows
+from commands import one_complaint, read_rows, run_command, write_rows
 
 from cobalt.records import TestCases
 
@@ -93,14 +93,6 @@ def test_dates_are_inclusive_and_platforms_are_counted(tmp_path: Path) -> None:
     counts = json.loads((tmp_path / "lcb.jsonl.manifest.json").read_text())["counts"]
     assert counts["platform atcoder"] == 3 and counts["platform leetcode"] == 1
     assert counts["function call"] == 1 and counts["stdin"] == 3 and counts["left out: outside the dates"] == 2
-
-
-def test_dates_without_a_contest_name_those_there_are(tmp_path: Path, capsys) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [lcb_row(f"d{day}", contest_date=f"2025-01-0{day}") for day in (1, 4)])
-    output = tmp_path / "out.jsonl"
-    assert run_cobalt("data", "import", "livecodebench", source, "-o", output, "--from", "2026-01") == 2
-    assert "--start_date 2026-01-01: no problem is of these days; the contests of" in (said := one_complaint(capsys))
-    assert said.endswith("lie from 2025-01-01 to 2025-01-04") and not output.exists()
 
 
 class Exploit:
