@@ -50,7 +50,7 @@ def test_reported_rows_keep_their_usable_tests(name, source):
     row = json.loads((CASES / f"{name}_{source}.jsonl").read_text())
     made = prepare(FORMATS[source].convert(row), TacoRules(), keeps_unverified=True)
     assert isinstance(made, Candidate), made
-    assert (len(made.tests), made.tests.inputs_K[0], made.tests.outputs_K[0]) == TESTS[name]
+    assert (len(made.readings[0]), made.readings[0].inputs_K[0], made.readings[0].outputs_K[0]) == TESTS[name]
 
 
 def test_reported_livecodebench_tests_have_its_checker():

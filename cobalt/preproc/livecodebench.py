@@ -18,12 +18,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
+from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
-from tyro.constructors import PrimitiveConstructorSpec
 
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import AboveZero, InputFile, OutputFile, ReadConfig
@@ -45,25 +46,20 @@ MAX_TEST_BYTES = 1 << 30
 """Largest decompressed size of one problem's private tests."""
 
 
-def _flag(ends_month: bool) -> PrimitiveConstructorSpec[date]:
-    """How a flag names a day: by itself, or as the first or last one of a month."""
+def _day(text: str, ends_month: bool) -> str:
+    """YYYY-MM-DD, in which days compare as texts, of a day or of the first or last one of a month."""
+    try:
+        if len(text) > len("2025-01"):
+            return date.fromisoformat(text).isoformat()
+        first = date.fromisoformat(f"{text}-01")
+    except ValueError as error:
+        raise InputError(f"{text!r} is no date ({error}); write YYYY-MM-DD or YYYY-MM") from None
+    return str(first.replace(day=monthrange(first.year, first.month)[1]) if ends_month else first)
 
-    def day_of(texts: list[str]) -> date:
-        try:
-            if len(texts[0]) > len("2025-01"):
-                return date.fromisoformat(texts[0])
-            first = date.fromisoformat(f"{texts[0]}-01")
-        except ValueError as error:
-            raise InputError(f"{texts[0]!r} is no date ({error}); write YYYY-MM-DD or YYYY-MM") from None
-        return first.replace(day=monthrange(first.year, first.month)[1]) if ends_month else first
 
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="YYYY-MM[-DD]",
-        instance_from_str=day_of,
-        is_instance=lambda value: isinstance(value, date),
-        str_from_instance=lambda day: [str(day)],
-    )
+Start = Annotated[str, AfterValidator(partial(_day, ends_month=False))]
+End = Annotated[str, AfterValidator(partial(_day, ends_month=True))]
+DAY = "{None}|YYYY-MM[-DD]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +74,9 @@ class LiveCodeBenchConfig(PromptsConfig, ReadConfig):
     """Problems that ask for a method: call it (official), or treat all as stdin programs (the paper's numbers)."""
     keep_examples: bool = False
     """Keep the worked examples in the statement."""
-    start_date: Annotated[Annotated[date, _flag(False)] | None, tyro.conf.arg(aliases=["--from"])] = None
+    start_date: Annotated[Start | None, tyro.conf.arg(aliases=["--from"], metavar=DAY)] = None
     """Only contests on or after this day, or from this month on."""
-    end_date: Annotated[Annotated[date, _flag(True)] | None, tyro.conf.arg(aliases=["--to"])] = None
+    end_date: Annotated[End | None, tyro.conf.arg(aliases=["--to"], metavar=DAY)] = None
     """Only contests on or before this day, or up to the end of this month."""
     push_to_hub: str | None = None
     """Always refused: LiveCodeBench's hidden tests must not be redistributed."""
@@ -156,7 +152,7 @@ def prepare(row: Mapping[str, Any], config: LiveCodeBenchConfig, prompts: Prompt
     Raises ``ValueError`` naming the field that cannot be read.
     """
     try:
-        day = date.fromisoformat(str(row["contest_date"])[:10])
+        day = date.fromisoformat(str(row["contest_date"])[:10]).isoformat()
     except ValueError:
         raise ValueError(f"field 'contest_date' is not a date: {row['contest_date']!r}") from None
     if (config.start_date and day < config.start_date) or (config.end_date and day > config.end_date):

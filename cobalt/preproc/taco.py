@@ -439,7 +439,7 @@ class Preparation:
                     record = examined
                 elif not examined.solutions:
                     counts[UNVERIFIED] += 1
-                    record = {**examined.record, "verified": False}
+                    record = {**examined.record(), "verified": False}
                 else:
                     outcome = self._log.get(row["id"], row_hash(row))
                     assert outcome is not None, "the first pass leaves an outcome for every candidate"
@@ -448,7 +448,7 @@ class Preparation:
                     counts[TIME_LIMITED] += outcome["time_limited"] and outcome["status"] == UNSOLVED
                     if outcome["status"] != VERIFIED:
                         continue
-                    record = examined.record_of(outcome["reading"])
+                    record = examined.record(outcome["reading"])
                 if record.get(SEVERAL_ANSWERS):
                     counts[SEVERAL] += 1
                 counts[GENERATED_TESTS] += sum(record.get(GENERATED) or ())

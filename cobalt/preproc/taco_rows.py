@@ -83,17 +83,7 @@ class Candidate:
     unusable_tests: int
     """Tests of the row that were cut, cannot be read, or have no output."""
 
-    @property
-    def tests(self) -> TestCases:
-        """The likeliest reading."""
-        return self.readings[0]
-
-    @property
-    def record(self) -> Record:
-        """The problem with the likeliest reading."""
-        return self.record_of(0)
-
-    def record_of(self, reading: int) -> Record:
+    def record(self, reading: int = 0) -> Record:
         """The problem with its tests in a reading."""
         tests = self.readings[reading]
         return {

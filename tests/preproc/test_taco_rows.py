@@ -57,20 +57,20 @@ def test_filters(row: dict, reason: str) -> None:
 
 
 def test_eight_tests_and_a_hundred_characters_suffice() -> None:
-    assert len(candidate(raw(inputs=["1"] * 8, question="a" * 100)).tests) == 8
+    assert len(candidate(raw(inputs=["1"] * 8, question="a" * 100)).readings[0]) == 8
     assert isinstance(prepare(raw(question="a" * 99), RULES), str)
 
 
 @given(st.permutations(range(1, 41)))
 def test_five_shortest_and_fifteen_longest_inputs(lengths: list[int]) -> None:
     made = candidate(raw(inputs=["x" * length for length in lengths]))
-    assert [len(text) for text in made.tests.inputs_K] == [1, 2, 3, 4, 5, *range(26, 41)]
+    assert [len(text) for text in made.readings[0].inputs_K] == [1, 2, 3, 4, 5, *range(26, 41)]
 
 
 def test_the_four_shortest_are_public_and_all_tests_are_public_then_hidden() -> None:
-    record = candidate(raw(inputs=[str(10**i) for i in reversed(range(10))], outputs=list("abcdefghij"))).record
+    record = candidate(raw(inputs=[str(10**i) for i in reversed(range(10))], outputs=list("abcdefghij"))).record()
     public, hidden, all_tests = (TestCases.parse(record[f"{name}test_cases"]) for name in ("public_", "hidden_", ""))
-    assert candidate(raw(inputs=list("9876543210"))).tests.inputs_K == tuple("9876543210"), (
+    assert candidate(raw(inputs=list("9876543210"))).readings[0].inputs_K == tuple("9876543210"), (
         "equal lengths stay in order"
     )
     assert public.inputs_K == ("1", "10", "100", "1000") and public.outputs_K == ("j", "i", "h", "g")
@@ -81,7 +81,7 @@ def test_solutions_come_out_of_their_fences_and_tests_have_the_line_ends_of_linu
     fenced = ["```python\nprint(1)\n```", "print(2)", 'x = """\n```\nprint(3)\n```\n"""']
     made = candidate(raw(["1\r\n2\r\n"] * 8, ["1\r\n2"] * 8, solutions=fenced))
     assert made.solutions == ("print(1)", *fenced[1:])
-    assert (made.tests.inputs_K[0], made.tests.outputs_K[0]) == ("1\n2\n", "1\n2")
+    assert (made.readings[0].inputs_K[0], made.readings[0].outputs_K[0]) == ("1\n2\n", "1\n2")
 
 
 def test_lists_of_texts_are_lines_first_and_lists_of_numbers_a_line() -> None:
@@ -92,7 +92,7 @@ def test_lists_of_texts_are_lines_first_and_lists_of_numbers_a_line() -> None:
     assert pairs["3\n1 2 3"] == "1\n2" and pairs["4 5"] == "3.5" and pairs["7"] == "8" and pairs["plain\ntext"] == "x"
     read = {pair for reading in readings for pair in reading.items()}
     assert {("3 1 2 3", "1 2"), ("3\n1 2 3", "1 2"), ("3 1 2 3", "1\n2"), ("4\n5", "3.5")} <= read
-    assert made.tests.fn_name is None
+    assert made.readings[0].fn_name is None
     assert len(candidate(raw()).readings) == 1, "texts mean what they say"
 
 
@@ -111,18 +111,18 @@ def test_a_test_that_cannot_be_used_costs_no_other_one(bad: tuple[Any, Any], fn_
     inputs, outputs = map(list, zip(*good, bad, strict=True))
     tests = json.dumps({"inputs": inputs, "outputs": outputs, "fn_name": fn_name}).replace(f'"{LONG}"', "9" * 5000)
     made = candidate(raw(input_output=tests))
-    assert (len(made.tests), made.unusable_tests) == (9, 1)
+    assert (len(made.readings[0]), made.unusable_tests) == (9, 1)
 
 
 def test_dots_of_a_picture_are_no_cut() -> None:
     pictures = ["2 4\n#..#\n#...", "1.5 2...."]
     made = candidate(raw(inputs=[*pictures, *"12345678"], outputs=["#...", *"123456789"]))
-    assert len(made.tests) == 10 and set(pictures) < set(made.tests.inputs_K)
+    assert len(made.readings[0]) == 10 and set(pictures) < set(made.readings[0].inputs_K)
 
 
 def test_arguments_end_at_newlines_alone() -> None:
     made = candidate(raw(inputs=['"a\u2028b"\n\n1'] * 8, outputs=["1"] * 8, fn_name="f"))
-    assert set(made.tests.inputs_K) == {'"a\u2028b"\n\n1'}
+    assert set(made.readings[0].inputs_K) == {'"a\u2028b"\n\n1'}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_results_that_are_all_lists_of_one_have_two_readings(
     outputs: list[Any], starter_code: str, first: str, number: int
 ) -> None:
     made = candidate(raw(inputs=[[1]] * 10, outputs=outputs, fn_name="f", starter_code=starter_code))
-    assert len(made.readings) == number and first in made.tests.outputs_K
+    assert len(made.readings) == number and first in made.readings[0].outputs_K
 
 
 @pytest.mark.parametrize(
@@ -151,21 +151,21 @@ def test_results_that_are_all_lists_of_one_have_two_readings(
     ],
 )
 def test_problems_with_several_right_answers_are_marked(ending: str, marked: bool) -> None:
-    assert candidate(raw(question=QUESTION + ending)).record.get("several_answers", False) is marked
-    assert "several_answers" not in candidate(raw(question=QUESTION + ending, several_answers=False)).record
+    assert candidate(raw(question=QUESTION + ending)).record().get("several_answers", False) is marked
+    assert "several_answers" not in candidate(raw(question=QUESTION + ending, several_answers=False)).record()
 
 
 def test_function_calls_keep_their_name_and_have_json_arguments_by_line() -> None:
     inputs = [[[1, 2], "a"]] * 4 + ['[1, 2]\n"a"'] * 4
     made = candidate(raw(inputs=inputs, outputs=[["b"]] * 4 + ['"b"'] * 4, fn_name="solve", starter_code="def solve("))
-    assert set(made.tests.inputs_K) == {'[1, 2]\n"a"'}
-    assert set(made.tests.outputs_K) == {'["b"]', '"b"'}
-    assert TestCases.parse(made.record["hidden_test_cases"]).fn_name == "solve"
-    assert "`solve`" in made.record["instruction"] and "def solve(" in made.record["instruction"]
+    assert set(made.readings[0].inputs_K) == {'[1, 2]\n"a"'}
+    assert set(made.readings[0].outputs_K) == {'["b"]', '"b"'}
+    assert TestCases.parse(made.record()["hidden_test_cases"]).fn_name == "solve"
+    assert "`solve`" in made.record()["instruction"] and "def solve(" in made.record()["instruction"]
 
 
 def test_a_record_has_the_instruction_and_what_the_row_has_beside_solutions_and_raw_tests() -> None:
-    record = candidate(raw(split="dev", fully_specified=False)).record
+    record = candidate(raw(split="dev", fully_specified=False)).record()
     assert record["instruction"].endswith(f"\n\n{QUESTION.strip()}")
     assert "solutions" not in record and "input_output" not in record
     assert record["source"] == "somewhere" and record["split"] == "dev" and record["fully_specified"] is False
@@ -207,6 +207,6 @@ def test_checkers_are_carried_and_unknown_ones_drop_the_row() -> None:
         return {**row, "input_output": json.dumps({**json.loads(row["input_output"]), "checker": name})}
 
     made = candidate(with_checker("float 1e-6"))
-    assert TestCases.parse(made.record["hidden_test_cases"]).checker == "float 1e-6"
+    assert TestCases.parse(made.record()["hidden_test_cases"]).checker == "float 1e-6"
     dropped = prepare(with_checker("fuzzy"), RULES)
     assert isinstance(dropped, str) and dropped.startswith("refused tests: checker must be one of")
