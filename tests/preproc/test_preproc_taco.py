@@ -170,13 +170,16 @@ def test_a_changed_row_is_verified_again_and_others_are_not(tmp_path: Path, serv
     assert ids(tmp_path / "out.verification.jsonl") == [0, 1, 2, 3, 9]
 
 
-def test_a_smaller_input_drops_no_outcome(tmp_path: Path, service: FakeService, capsys) -> None:
+def test_another_input_is_refused_before_it_is_run_and_drops_no_outcome(
+    tmp_path: Path, service: FakeService, capsys
+) -> None:
     rows = [problem(id_, "right") for id_ in range(3)]
     assert prepare(tmp_path, rows) == 0
-    before = {path: path.read_bytes() for path in tmp_path.glob("out*")}
-    assert prepare(tmp_path, rows[:1]) == 2
+    before, runs = {path: path.read_bytes() for path in tmp_path.glob("out*")}, list(service.runs)
+    assert prepare(tmp_path, [rows[0], problem(9, "right")]) == 2
     assert "2 of its 3 records have ids that the input lacks" in one_complaint(capsys)
-    assert {path: path.read_bytes() for path in tmp_path.glob("out*")} == before
+    assert {path: path.read_bytes() for path in tmp_path.glob("out*")} == before and service.runs == runs
+    assert prepare(tmp_path, rows) == 0 and service.runs == runs
 
 
 def test_prepared_rows_pass_through_unrun(tmp_path: Path, service: FakeService) -> None:
@@ -271,12 +274,3 @@ def test_a_killed_run_continues_where_it_was(tmp_path: Path, service: FakeServic
     assert prepare(tmp_path, rows) == 0
     assert len(service.runs) == 60 - known > 0
     assert ids(tmp_path / "out.jsonl") == list(range(60)) == ids(log)
-
-
-def test_another_input_is_refused_before_it_is_run(tmp_path: Path, service: FakeService) -> None:
-    rows = [problem(0, "right"), problem(1, "right")]
-    assert prepare(tmp_path, rows) == 0
-    before, runs = (tmp_path / "out.verification.jsonl").read_bytes(), list(service.runs)
-    assert prepare(tmp_path, [problem(0, "right"), problem(2, "right")]) == 2
-    assert (tmp_path / "out.verification.jsonl").read_bytes() == before and service.runs == runs
-    assert prepare(tmp_path, rows) == 0

@@ -243,8 +243,3 @@ def test_prompts_of_the_first_version_are_named_and_not_taken_for_todays(tmp_pat
     with pytest.raises(InputError, match="version 1"):
         PromptsConfig().prompt_set([source])
     assert PromptsConfig(prompts=file).prompt_set([source]) == first
-
-
-def test_after_success_the_program_is_asked_for_in_other_words_than_after_failure() -> None:
-    passed, failed = (feedback_message(text)["content"] for text in (COBALT.all_passed, WRONG))
-    assert "corrected program" in failed and "corrected program" not in passed

@@ -13,6 +13,7 @@ from commands import one_complaint, read_rows, run_cobalt, write_rows
 from cobalt.bandit.evaluated import parse_problem
 from cobalt.evaluation.evaluate import EvaluationConfig
 from cobalt.evaluation.evaluate import main as evaluate
+from cobalt.preproc.trajectories import Statements
 from cobalt.prompts import ALL_PASSED, feedback_of_message, problem_instruction
 from cobalt.records import TestCases
 
@@ -99,8 +100,18 @@ def counts_of(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_layouts_answers_run_again_and_get_our_feedback(tmp_path: Path, name: str) -> None:
     layout, made = LAYOUTS[name]
-    chats = [chat(WRONG, NEAR, RIGHT), chat(RIGHT), chat(WRONG)]
-    code, (record,) = run_import(tmp_path, layout, write_rows(tmp_path / "in.jsonl", list(map(made, chats))))
+    rows = list(map(made, (chat(WRONG, NEAR, RIGHT), chat(RIGHT), chat(WRONG))))
+    if name == "rllm":  # a file for each episode
+        source = tmp_path / "run"
+        for place, row in enumerate(rows):
+            path = source / "episodes" / f"episode_{place:06d}_triple.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(row, indent=2))
+    elif name == "openai-messages":
+        pq.write_table(pa.Table.from_pylist(rows), source := tmp_path / "in.parquet")
+    else:
+        source = write_rows(tmp_path / "in.jsonl", rows)
+    code, (record,) = run_import(tmp_path, layout, source)
     assert code == 0 and counts_of(tmp_path)["kept"] == 3
     assert record["public_pass_rates"] == [[0, 1, 0], [1, 1, 0], [1, 1, 0]], "passing ends it"
     assert record["raw_responses"] == [[WRONG, RIGHT, WRONG], [NEAR, "", ""], ["", "", ""]]
@@ -120,15 +131,6 @@ def test_the_next_stages_take_the_output_as_their_own(tmp_path: Path) -> None:
     (row,) = read_rows(evaluated)
     assert row["all_pass_rates"] == [[0, 0], [1, 1], [0, 0]], "the last program counts at later turns"
     assert [one.pass_rates_T for one in parse_problem(row).trajectories] == [(0, pytest.approx(2 / 3)), (1,), (0,)]
-
-
-def test_episodes_of_rllm_are_files_of_a_folder(tmp_path: Path) -> None:
-    for place, answers in enumerate([(WRONG,), (RIGHT,)]):
-        path = tmp_path / "run" / "episodes" / f"episode_{place:06d}_triple.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(of_rllm(chat(*answers)), indent=2))
-    code, (record,) = run_import(tmp_path, "rllm", tmp_path / "run")
-    assert code == 0 and record["public_pass_rates"] == [[0, 1]]
 
 
 def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
@@ -160,11 +162,10 @@ def test_a_row_can_name_its_problem(tmp_path: Path) -> None:
     assert counts_of(tmp_path)["dropped: of none of the problems"] == 2, "1 and '1' are different ids"
 
 
-def test_the_longest_statement_in_a_prompt_is_the_problem(tmp_path: Path) -> None:
-    problems = [problem("short", "times this number."), problem(), problem("other", "Print a number.")]
-    source = write_rows(tmp_path / "in.jsonl", [of_chat(chat(RIGHT))])
-    code, records = run_import(tmp_path, "openai-messages", source, problems=problems)
-    assert code == 0 and [record["id"] for record in records] == ["triple"]
+def test_the_longest_statement_in_a_prompt_is_the_problem() -> None:
+    statements = Statements({"short": "times this number.", "triple": QUESTION, "other": "Print a number."})
+    assert statements.find(chat()[1]["content"]) == "triple"
+    assert statements.find("times this number. Again.") is None
 
 
 def test_a_rerun_keeps_what_is_there_and_redoes_what_grew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +178,6 @@ def test_a_rerun_keeps_what_is_there_and_redoes_what_grew(tmp_path: Path, monkey
     _, grown = run_import(tmp_path, "openai-messages", source, problems=problems)
     assert grown[1] == first[1] and len(grown[0]["conversations"]) == 2
     assert counts_of(tmp_path)["programs_run"] == 2, "those of the problem that grew"
-
-
-def test_rows_of_a_parquet_file_are_read(tmp_path: Path) -> None:
-    pq.write_table(pa.Table.from_pylist([of_chat(chat(WRONG, RIGHT))]), tmp_path / "train.parquet")
-    code, (record,) = run_import(tmp_path, "openai-messages", tmp_path / "train.parquet")
-    assert code == 0 and record["public_pass_rates"] == [[0], [1]]
 
 
 WRONG_ROWS: dict[str, tuple[str, Any, str]] = {
