@@ -151,26 +151,20 @@ def test_each_context_ends_with_feedback_and_knows_the_best_rate_so_far() -> Non
         ([1.0, 1.0, 0.5], [1, 2, 3], []),
         ([0.5, 1.0, 1.0], [1, 2, 3], [1]),
         ([1.0, 1.0, 1.0], [], []),
+        ([0.5, 1.0], [1, 2], [1, 2]),  # fewer turns than contexts asked for
+        ([0.5, 1.0, 0.5, 1.0], [1, 2, 3], [1, 2, 3]),
     ],
 )
-def test_stop_rules_at_three_turns(rates: list[float], released: list[int], solved: list[int]) -> None:
+def test_where_contexts_end_at_three_turns(rates: list[float], released: list[int], solved: list[int]) -> None:
     assert turns(rates, "released") == released
     assert turns(rates, "solved") == solved
+    assert turns(rates, "none", passed_T=[True] * len(rates)) == [1, 2, 3][: len(rates)]
 
 
-@pytest.mark.parametrize(
-    ("rates", "rule", "num_turns", "passed", "expected"),
-    [
-        ([1.0, 1.0, 1.0], "none", 3, [True, True, True], [1, 2, 3]),
-        ([0.5, 1.0, 0.5, 1.0], "released", 4, None, [1]),  # the rule moves with the number of turns
-        ([0.5, 1.0, 0.5, 1.0], "released", 3, None, [1, 2, 3]),
-        ([0.5, 0.6, 0.7], "released", 3, [True, True, False], [1]),  # two feedbacks that say passed
-        ([0.5, 0.6, 0.7], "released", 3, [True, False, True], [1, 2, 3]),
-        ([0.5, 1.0], "released", 5, None, [1, 2]),  # fewer turns than contexts asked for
-    ],
-)
-def test_where_contexts_end(rates: list[float], rule: str, num_turns: int, passed, expected: list[int]) -> None:
-    assert turns(rates, rule, num_turns, passed) == expected
+def test_contexts_end_with_the_number_of_turns_or_two_feedbacks_that_say_passed() -> None:
+    assert turns([0.5, 1.0, 0.5, 1.0], "released", num_turns=4) == [1]
+    assert turns([0.5, 0.6, 0.7], "released", passed_T=[True, True, False]) == [1]
+    assert turns([0.5, 0.6, 0.7], "released", passed_T=[True, False, True]) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -203,10 +197,6 @@ def test_perturbed_contexts_know_no_stop_rule_and_no_dynamic_sampling() -> None:
     plan = plan_problem(replace(solved, perturbed=True), PAPER)
     assert plan.dropped is None
     assert [[context.num_programs for context in contexts_C] for contexts_C in plan.contexts_NC] == [[1, 2, 3]]
-
-
-def test_a_problem_with_infra_errors_only_is_dropped_and_says_so() -> None:
-    assert plan_problem(problem(), PAPER).dropped == "every trajectory has an infra error"
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.floats(0, 1), st.integers(0, 9))

@@ -1,4 +1,0 @@
-# the sorted digits may begin with zero
-n = input()
-m = input()
-print("OK" if sorted(n) == list(m) else "WRONG_ANSWER")
