@@ -45,7 +45,7 @@ def results(tests_by_id, namespaces) -> dict[tuple[str, str], ExecutionResult]:
     todo = [(Path(PROGRAMS, *key).read_text(), tests_by_id[key[0]]) for key in programs()]
 
     async def run() -> list[ExecutionResult]:
-        async with Executor(suite_cpu_limit_s=9) as executor:  # one program uses up whatever it may
+        async with Executor(suite_cpu_limit_s=2) as executor:  # one program uses up whatever it may
             return await executor.run_many(todo)
 
     return dict(zip(programs(), asyncio.run(run()), strict=True))
