@@ -2,15 +2,11 @@
 
 import contextlib
 import json
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from commands import one_complaint, read_rows, run_command, write_rows
+from commands import one_complaint, read_rows, run_cobalt, run_command, write_rows
 from huggingface_hub import DatasetCard
 from test_taco_rows import raw
 
@@ -233,44 +229,24 @@ def test_a_dev_size_that_leaves_nothing_to_train_on_is_refused(tmp_path: Path, s
     assert service.runs == []
 
 
-SLOW_RUN = """
-import asyncio, contextlib, sys
-from pathlib import Path
-from cobalt.preproc import taco
-from cobalt.sandbox import ExecutionResult, Verdict
-
-class Slow:
-    async def run(self, code, tests):
-        await asyncio.sleep(0.05)
-        n = len(tests)
-        return ExecutionResult((Verdict.PASSED,) * n, ("",) * n, ("",) * n)
-
-@contextlib.asynccontextmanager
-async def opened(executor, checker):
-    yield Slow()
-
-taco.open_execution_service = opened
-source, output = sys.argv[1:]
-taco.main(taco.ImportConfig(format="taco", input=source, output_file=Path(output), dev_size=0, concurrency=2))
-"""
-
-
-def test_a_killed_run_continues_where_it_was(tmp_path: Path, service: FakeService) -> None:
+def test_a_stopped_run_continues_where_it_was(tmp_path: Path, service: FakeService) -> None:
     """Begun as ``cobalt data import``, continued under the release's name."""
     rows = [problem(i, f"right#{i}") for i in range(60)]
-    source = write_rows(tmp_path / "raw.jsonl", rows)
-    log = tmp_path / "out.verification.jsonl"
-    child = subprocess.Popen(
-        [sys.executable, "-c", SLOW_RUN, source, tmp_path / "out.jsonl"], stderr=subprocess.DEVNULL
-    )
-    while not log.exists() or log.read_bytes().count(b"\n") < 5:
-        assert child.poll() is None
-        time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    source, log, run = write_rows(tmp_path / "raw.jsonl", rows), tmp_path / "out.verification.jsonl", service.run
+
+    async def run_some(code: str | None, tests: TestCases) -> ExecutionResult:
+        if len(service.runs) == 20:
+            raise RuntimeError("stopped")
+        return await run(code, tests)
+
+    service.run = run_some  # type: ignore[method-assign]
+    flags = ("-o", tmp_path / "out.jsonl", "--executor", "local", "--dev_size", 0)
+    with pytest.raises(RuntimeError, match="stopped"):
+        run_cobalt("data", "import", "taco", source, *flags)
     log.write_bytes(log.read_bytes()[:-20])  # the last outcome is torn
-    known = log.read_bytes().count(b"\n")
-    assert not (tmp_path / "out.jsonl").exists()
+    assert log.read_bytes().count(b"\n") == 19 and not (tmp_path / "out.jsonl").exists()
+    service.run = run  # type: ignore[method-assign]
+    service.runs.clear()
     assert prepare(tmp_path, rows) == 0
-    assert len(service.runs) == 60 - known > 0
+    assert len(service.runs) == 60 - 19
     assert ids(tmp_path / "out.jsonl") == list(range(60)) == ids(log)
