@@ -145,11 +145,9 @@ def test_an_infra_failure_while_tests_are_generated_is_told_and_retried(tmp_path
     assert imported("mbpp", source)[1][VERIFIED] == 1
 
 
-def test_stdin_problems_get_no_generated_tests(tmp_path: Path) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [raw(), raw(["x"] * 3, id="few")])
-    records, counts = imported("taco", source, "--generate", 24)
-    assert [record["id"] for record in records] == ["p"]
-    assert counts["dropped: fewer than 8 well-formed tests"] == 1
+def test_stdin_problems_get_no_generated_tests() -> None:
+    assert generated_tests.asked(TestCases(("[1]",), ("1",)), {}, 24, random.Random(0)) is None
+    assert generated_tests.asked(TestCases(("[1]",), ("1",), "f"), {"fn_name": "f"}, 24, random.Random(0)) is not None
 
 
 def test_evalplus_inputs_get_the_outputs_of_the_canonical_solution(tmp_path: Path) -> None:
@@ -194,9 +192,11 @@ def test_what_cannot_be_a_test_is_counted_and_why_a_problem_goes(tmp_path: Path)
     ((record,), counts) = imported("humaneval", write_rows(tmp_path / "in.jsonl", rows))
     assert counts["tests left out: cut, unreadable, or without an output"] == 2
     assert counts[f"dropped: {asserts.NO_TEST}"] == 1 and record["id"] == "humaneval-3"
-    (tmp_path / "few").mkdir()
-    source = write_rows(tmp_path / "few" / "in.jsonl", [humaneval(), leetcode()])
-    assert run_cobalt("data", "import", "humaneval", source, "-o", tmp_path / "few/out.jsonl", "--generate", 0) == 2
+
+
+def test_a_problem_with_few_tests_is_dropped_if_none_are_generated(tmp_path: Path, capsys) -> None:
+    imported("humaneval", write_rows(tmp_path / "in.jsonl", [humaneval()]), "--generate", 0, code=2)
+    assert "1 x dropped: fewer than 8 well-formed tests" in one_complaint(capsys)
 
 
 @pytest.mark.parametrize(
@@ -256,18 +256,9 @@ def test_a_generated_test_is_kept_if_right_references_agree(outputs: tuple[list[
 
 
 def test_images_and_public_tests_have_flags(tmp_path: Path, capsys) -> None:
-    rows = [
-        raw(id="word", question=2 * FILLER + "The image of a set under a map: see figure 1."),
-        raw(id="link", question=2 * FILLER + "![](x.png)"),
-        raw(id="shown", question=2 * FILLER + "It is shown in the image below."),
-    ]
-    source = write_rows(tmp_path / "in.jsonl", rows)
-    ((record,), counts) = imported("taco", source, "--public_tests", 2)
-    assert record["id"] == "word" and counts["dropped: image in the statement"] == 2
+    source = write_rows(tmp_path / "in.jsonl", [raw(question=2 * FILLER + "![](x.png)")])
+    ((record,), _) = imported("taco", source, "--allow_images", "--public_tests", 2)
     assert len(TestCases.parse(record["public_test_cases"])) == 2
-    (tmp_path / "all").mkdir()
-    source = write_rows(tmp_path / "all" / "in.jsonl", rows)
-    assert len(imported("taco", source, "--allow_images")[0]) == 3
     assert run_cobalt("data", "import", "taco", source, "-o", tmp_path / "x.jsonl", "--public_tests", 8) == 2
     assert "--min_tests 8: must be greater than or equal to 9" in one_complaint(capsys)
 

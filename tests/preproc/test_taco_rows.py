@@ -59,6 +59,7 @@ def test_filters(row: dict, reason: str) -> None:
 def test_eight_tests_and_a_hundred_characters_suffice() -> None:
     assert len(candidate(raw(inputs=["1"] * 8, question="a" * 100)).readings[0]) == 8
     assert isinstance(prepare(raw(question="a" * 99), RULES), str)
+    assert candidate(raw(question=QUESTION + "The image of a set under a map: see figure 1."))
 
 
 @given(st.permutations(range(1, 41)))
