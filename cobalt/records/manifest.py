@@ -5,6 +5,7 @@ compares ``content_hash``, a hash of the settings that change the output's conte
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -121,6 +122,19 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return ", ".join(changed)
 
 
+@functools.cache
+def _software() -> dict[str, Any]:
+    """The ``versions`` of packages, and the ``git_commit`` of the checkout that holds this file, if there is one."""
+    versions, commit = {"python": platform.python_version()}, None
+    for package in REPORTED_PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    with contextlib.suppress(FileNotFoundError):
+        asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--verify", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or None
+    return {"versions": versions, "git_commit": commit}
+
+
 class Manifest:
     """One output's manifest: ``start``, fill ``counts`` and ``origin``, then ``done``."""
 
@@ -138,14 +152,6 @@ class Manifest:
         self.origin: dict[str, Any] = {}
         """``model``, ``model_id``, ``prompts`` and ``checker`` that the output comes from, for later stages."""
         self._started = time.time()
-        versions = {"python": platform.python_version()}
-        for package in REPORTED_PACKAGES:
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                versions[package] = importlib.metadata.version(package)
-        commit = None  # of the checkout that holds this file; None without one, or without git
-        with contextlib.suppress(FileNotFoundError):
-            asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--verify", "HEAD"]
-            commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
         self._fields: dict[str, Any] = {
             "command": command,
             "config": without_secrets(config),
@@ -153,8 +159,7 @@ class Manifest:
             "content_hash": content_hash(content),
             "seed": config.get("seed"),
             "inputs": {str(path): file_sha256(path) for path in inputs},
-            "versions": versions,
-            "git_commit": commit or None,
+            **_software(),
             "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
         }
 
