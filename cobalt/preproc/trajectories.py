@@ -200,8 +200,8 @@ def _lines(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-def main(config: TrajectoriesConfig) -> None:
-    """Read all answers, then run them problem by problem."""
+async def main(config: TrajectoriesConfig) -> None:
+    """Read all answers, then run them problem by problem and write a record for each problem that has some."""
     files = [file for path in config.input for file in (sorted(path.rglob(EPISODES)) if path.is_dir() else [path])]
     if not files:
         raise InputError(f"no input: {', '.join(map(str, config.input)) or 'give files'} (folders: {EPISODES} of rLLM)")
@@ -220,7 +220,56 @@ def main(config: TrajectoriesConfig) -> None:
     if not answers:
         told = "; ".join(f"{count} x {fate}" for fate, count in fates.most_common())
         raise InputError.at(files[0], None, f"no trajectory is left of {rollouts}: {told or 'no rollouts'}")
-    asyncio.run(_run(config, files, answers, [ids[key] for key in ids if key in answers], prompts, fates))
+    kept = [id_ for key, id_ in ids.items() if key in answers]
+
+    turns = min(config.num_turns + 1, max(len(texts) for texts_N in answers.values() for texts in texts_N))
+    settings = MultiTurnOpenWeightConfig(
+        input_file=config.problems,
+        output_file=config.output_file,
+        num_turns=turns - 1,
+        enable_thinking=config.enable_thinking,
+        stop_at_success=True,
+    )
+    async with open_execution_service(config.executor, config.checker) as execution:
+        content = {
+            "from": config.layout,
+            **{name: getattr(config, name) for name in ("id_field", "num_turns", "enable_thinking")},
+            **prompt_content(prompts),
+            "execution": await execution.describe(),
+        }
+        inputs = [*files, config.problems]
+        with recorded_run("data trajectories", asdict(config), inputs, {config.output_file: content}) as run:
+            counts: Counter[str] = Counter()
+            causes: Counter[str] = Counter()
+            with RecordFile(config.output_file) as output, progress_bar(total=len(kept), unit="problem") as bar:
+                output.refuse_loss(kept)
+
+                async def replay(problem: Problem) -> None:
+                    texts_N = answers[id_key(problem.id)]
+                    input_hash = row_hash({**problem.row, "answers": texts_N, "turns": turns})
+                    record = output.get(problem.id, input_hash)
+                    if record is None or any(None in rates_N for rates_N in record["public_pass_rates"]):
+                        row = {name: value for name, value in problem.row.items() if name not in SINGLE_TURN}
+                        known = ProblemRow(row, input_hash, problem.public_test_cases, None)
+                        record = await replayed(known, texts_N, settings, execution, prompts)
+                        output.append(record)
+                    for texts, messages in zip(texts_N, record["conversations"], strict=True):
+                        counts["answers run"] += (played := len(messages) // 2 - 1)
+                        counts["answers left out"] += len(texts) - played
+                    failures = [result["infra_error"] for result in record["public_exec_results"][-1]]
+                    causes.update(filter(None, failures))
+                    bar.update()
+
+                at_once = await execution.problems_at_once()
+                problems = (row for row in read_rows(config.problems, Problem) if id_key(row.id) in answers)
+                await for_each(problems, replay, lambda: at_once)
+                written = output.finish(kept)
+            found = {"read": rollouts, **fates, "problems": written, **counts}
+            found["infra_errors"] = causes.total()
+            run.counts = {**found, **execution.work_done()}
+            run.origin = {"prompts": described(prompts)}
+    print_summary(f"Trajectories of {config.layout}", {"output": config.output_file, **found}, execution.work_done())
+    refuse_infra_rate(causes.total(), fates[KEPT], "trajectories", config.max_infra_rate, causes)
 
 
 def read_answers(
@@ -273,65 +322,6 @@ def _episode(file: Path) -> Record:
     if not isinstance(row, dict):
         raise ValueError(f"expected an object, found {type(row).__name__}")
     return row
-
-
-async def _run(
-    config: TrajectoriesConfig,
-    files: Sequence[Path],
-    answers: Mapping[str, list[list[str]]],
-    ids: Sequence[Any],
-    prompts: PromptSet,
-    fates: Counter[str],
-) -> None:
-    """Write a record for each problem that has answers."""
-    turns = min(config.num_turns + 1, max(len(texts) for texts_N in answers.values() for texts in texts_N))
-    settings = MultiTurnOpenWeightConfig(
-        input_file=config.problems,
-        output_file=config.output_file,
-        num_turns=turns - 1,
-        enable_thinking=config.enable_thinking,
-        stop_at_success=True,
-    )
-    async with open_execution_service(config.executor, config.checker) as execution:
-        content = {
-            "from": config.layout,
-            **{name: getattr(config, name) for name in ("id_field", "num_turns", "enable_thinking")},
-            **prompt_content(prompts),
-            "execution": await execution.describe(),
-        }
-        inputs = [*files, config.problems]
-        with recorded_run("data trajectories", asdict(config), inputs, {config.output_file: content}) as run:
-            counts: Counter[str] = Counter()
-            causes: Counter[str] = Counter()
-            with RecordFile(config.output_file) as output, progress_bar(total=len(ids), unit="problem") as bar:
-                output.refuse_loss(ids)
-
-                async def replay(problem: Problem) -> None:
-                    texts_N = answers[id_key(problem.id)]
-                    input_hash = row_hash({**problem.row, "answers": texts_N, "turns": turns})
-                    record = output.get(problem.id, input_hash)
-                    if record is None or any(None in rates_N for rates_N in record["public_pass_rates"]):
-                        row = {name: value for name, value in problem.row.items() if name not in SINGLE_TURN}
-                        known = ProblemRow(row, input_hash, problem.public_test_cases, None)
-                        record = await replayed(known, texts_N, settings, execution, prompts)
-                        output.append(record)
-                    for texts, messages in zip(texts_N, record["conversations"], strict=True):
-                        counts["answers run"] += (played := len(messages) // 2 - 1)
-                        counts["answers left out"] += len(texts) - played
-                    failures = [result["infra_error"] for result in record["public_exec_results"][-1]]
-                    causes.update(filter(None, failures))
-                    bar.update()
-
-                at_once = await execution.problems_at_once()
-                problems = (row for row in read_rows(config.problems, Problem) if id_key(row.id) in answers)
-                await for_each(problems, replay, lambda: at_once)
-                written = output.finish(ids)
-            found = {"read": fates.total() - fates[INVALID], **fates, "problems": written, **counts}
-            found["infra_errors"] = causes.total()
-            run.counts = {**found, **execution.work_done()}
-            run.origin = {"prompts": described(prompts)}
-    print_summary(f"Trajectories of {config.layout}", {"output": config.output_file, **found}, execution.work_done())
-    refuse_infra_rate(causes.total(), fates[KEPT], "trajectories", config.max_infra_rate, causes)
 
 
 async def replayed(
