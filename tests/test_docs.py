@@ -2,6 +2,7 @@
 
 import doctest
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,15 @@ def test_the_examples_of_the_method_run(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(ROOT)
     outcome = doctest.testfile(str(ROOT / "docs" / "method.md"), module_relative=False)
     assert outcome.failed == 0 and outcome.attempted > 0
+
+
+SOURCES = [path for path in sorted((ROOT / "cobalt").rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_examples_of_docstrings_run(path: Path) -> None:
+    module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    assert doctest.testmod(module).failed == 0
 
 
 def _anchors(page: Path) -> set[str]:

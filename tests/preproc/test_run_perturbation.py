@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from commands import one_complaint, read_rows, run_command, write_rows
 from evaluated import json_tests
 
@@ -34,11 +35,15 @@ def test_clean_fields_stay_and_what_is_dropped_is_counted(tmp_path: Path) -> Non
     assert (counts["dropped_equal_outputs"], counts["dropped_hidden_rule"], counts["written"]) == (1, 1, 2)
 
 
-def test_seed_and_row_decide_wherever_the_row_stands(tmp_path: Path) -> None:
-    rows = [problem(i, list("abcd")) for i in range(12)]
-    records = perturb(tmp_path, rows)
-    assert records == perturb(tmp_path / "other", rows[::-1])[::-1]
-    assert records != perturb(tmp_path / "seed", rows, "--seed", 1)
+@pytest.mark.parametrize("kind", ["swapped", "other_problem"])
+def test_seed_and_row_decide_wherever_the_row_stands(tmp_path: Path, kind: str) -> None:
+    rows = [problem(i, [f"{i}{k}" for k in range(4)]) for i in range(6)]
+    records = perturb(tmp_path, rows, "--kind", kind)
+    assert records == perturb(tmp_path / "other", rows[::-1], "--kind", kind)[::-1]
+    assert records != perturb(tmp_path / "seed", rows, "--kind", kind, "--seed", 1)
+    for record in records:
+        outputs = TestCases.parse(record["modified_test_cases"]).outputs_K
+        assert {output[0] == str(record["id"]) for output in outputs} == {kind == "swapped"}
 
 
 def test_a_problem_without_public_tests_is_refused(tmp_path: Path, capsys) -> None:
@@ -57,15 +62,6 @@ def test_kind_and_count_are_flags_and_part_of_what_the_output_is(tmp_path: Path)
     assert manifest["counts"]["dropped_no_wrong_output"] == 1
     content = json.dumps(manifest)
     assert '"kind": "off_by_one"' in content and '"count": 3' in content
-
-
-def test_an_output_of_another_problem_is_the_same_wherever_the_rows_stand(tmp_path: Path) -> None:
-    rows = [problem(i, [f"{i}{k}" for k in range(4)]) for i in range(6)]
-    records = perturb(tmp_path, rows, "--kind", "other_problem")
-    assert records == perturb(tmp_path / "other", rows[::-1], "--kind", "other_problem")[::-1]
-    for record in records:
-        (output,) = TestCases.parse(record["modified_test_cases"]).outputs_K
-        assert output[0] != str(record["id"])
 
 
 def test_a_perturbation_of_ones_own_takes_no_kind(tmp_path: Path, capsys) -> None:
