@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import one_complaint, read_rows, run_cobalt, write_rows
+from commands import FakeService, one_complaint, read_rows, run_cobalt, write_rows
 from test_import import imported
 from test_taco_rows import raw
 
@@ -255,8 +255,8 @@ def test_a_generated_test_is_kept_if_right_references_agree(outputs: tuple[list[
     assert made["inputs"] == (["4", "5"] if kept else ["4"])
 
 
-def test_images_and_public_tests_have_flags(tmp_path: Path, capsys) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [raw(question=2 * FILLER + "![](x.png)")])
+def test_images_and_public_tests_have_flags(tmp_path: Path, service: FakeService, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [raw(question=2 * FILLER + "![](x.png)", solutions=["right"])])
     ((record,), _) = imported("taco", source, "--allow_images", "--public_tests", 2)
     assert len(TestCases.parse(record["public_test_cases"])) == 2
     assert run_cobalt("data", "import", "taco", source, "-o", tmp_path / "x.jsonl", "--public_tests", 8) == 2

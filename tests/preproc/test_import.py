@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import one_complaint, read_rows, run_cobalt, write_rows
+from commands import FakeService, one_complaint, read_rows, run_cobalt, write_rows
 from huggingface_hub import DatasetCard
 from test_livecodebench import lcb_row
 from test_taco_rows import raw
@@ -246,8 +246,9 @@ def test_rows_that_are_not_code_are_counted_and_our_own_parquet_is_read(tmp_path
     assert counts["dropped: not code, but math"] == 1 and len({record["id"] for record in records}) == 2
 
 
-def test_problems_without_a_solution_are_kept_or_dropped_as_asked(tmp_path: Path) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [deepcoder(), deepcoder(problem=f"Again. {STATEMENT}", solutions=None)])
+def test_problems_without_a_solution_are_kept_or_dropped_as_asked(tmp_path: Path, service: FakeService) -> None:
+    rows = [deepcoder(solutions=["right"]), deepcoder(problem=f"Again. {STATEMENT}", solutions=None)]
+    source = write_rows(tmp_path / "in.jsonl", rows)
     assert len(imported("deepcoder", source, "--unverified", "drop")[0]) == 1
     for path in tmp_path.glob("out*"):
         path.unlink()
@@ -255,13 +256,16 @@ def test_problems_without_a_solution_are_kept_or_dropped_as_asked(tmp_path: Path
     assert len(records) == 2 and counts[UNVERIFIED] == 1
 
 
-def test_a_data_set_of_the_hub_is_loaded_with_its_licence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_of_the_hub_is_loaded_with_its_licence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: FakeService
+) -> None:
     """A folder of our own stands for it: ``datasets`` reads both alike."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     folder = tmp_path / "own"
     folder.mkdir()
     write_rows(folder / "train.jsonl", [deepcoder()])
-    write_rows(folder / "test.jsonl", [deepcoder(problem=f"{STATEMENT} Twice."), deepcoder()])
+    rows = [deepcoder(problem=text, solutions=["right"]) for text in (STATEMENT, f"{STATEMENT} Twice.")]
+    write_rows(folder / "test.jsonl", rows)
     (folder / "README.md").write_text(
         "---\nlicense: cc-by-4.0\nconfigs:\n- config_name: some\n  data_files:\n"
         "  - split: train\n    path: train.jsonl\n  - split: test\n    path: test.jsonl\n---\n"
@@ -271,11 +275,11 @@ def test_a_data_set_of_the_hub_is_loaded_with_its_licence(tmp_path: Path, monkey
     assert DatasetCard.load(tmp_path / "out.jsonl.card.md").data.to_dict()["license"] == "cc-by-4.0"
 
 
-def test_near_duplicates_of_test_problems_are_dropped_and_listed(tmp_path: Path) -> None:
+def test_near_duplicates_of_test_problems_are_dropped_and_listed(tmp_path: Path, service: FakeService) -> None:
     other = "Given a row of trees, find the tallest one whose neighbours are both lower than half of its height. " * 3
     rows = [
         taco(id="same"),
-        taco(id="new", question=other),
+        taco(id="new", question=other, solutions=["right"]),
         taco(id="more", question=f"Welcome! {STATEMENT} Good luck."),
     ]
     tests = write_rows(

@@ -1,49 +1,16 @@
 """The TACO command: verification, resume, splits, refusals; with a stand-in for the execution service."""
 
-import contextlib
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from commands import one_complaint, read_rows, run_cobalt, run_command, write_rows
+from commands import RESULTS, FakeService, one_complaint, read_rows, run_cobalt, run_command, write_rows
 from huggingface_hub import DatasetCard
 from test_taco_rows import raw
 
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 COMMAND = "preproc_taco"
-RESULTS = {
-    "right": lambda n: ExecutionResult((Verdict.PASSED,) * n, ("",) * n, ("",) * n),
-    "wrong": lambda n: ExecutionResult.uniform(n, Verdict.WRONG_ANSWER),
-    "slow": lambda n: ExecutionResult.uniform(n, Verdict.TIME_LIMIT),
-    "infra": lambda n: ExecutionResult.infra(n, "worker lost"),
-}
-
-
-class FakeService:
-    """Judges a program by its name."""
-
-    def __init__(self) -> None:
-        self.runs: list[str] = []
-
-    async def run(self, code: str | None, tests: TestCases) -> ExecutionResult:
-        assert code is not None
-        self.runs.append(code)
-        return RESULTS[code.split("#")[0]](len(tests))
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
-    fake = FakeService()
-
-    @contextlib.asynccontextmanager
-    async def opened(executor: str, checker: str | None) -> AsyncIterator[FakeService]:
-        assert executor == "local"
-        yield fake
-
-    monkeypatch.setattr("cobalt.preproc.taco.open_execution_service", opened)
-    return fake
 
 
 def problem(id_: object, *solutions: str, **fields: object) -> dict:

@@ -24,7 +24,7 @@ def by_definition(text, min_chars, times):
 BLOCKS = st.lists(st.tuples(st.text("ab", min_size=1, max_size=14), st.integers(1, 9)), max_size=8)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(BLOCKS, st.integers(2, 6), st.integers(3, 8))
 def test_equals_the_definition(blocks, min_chars, times):
     text = "".join(block * count for block, count in blocks)
