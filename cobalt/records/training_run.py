@@ -14,9 +14,9 @@ from cobalt.records.jsonl import cut_torn_line, dump_line, is_taken, naming, rea
 from cobalt.records.manifest import manifest_path
 
 METRICS_FILE = "metrics.jsonl"
+"""Every metric of every step, one JSON object per call of veRL's logger."""
 OF_HUGGING_FACE = "checkpoint-"
 """What the names of the checkpoints of Hugging Face's trainer begin with."""
-"""Every metric of every step, one JSON object per call of veRL's logger."""
 LOST_FILE = "metrics.lost.jsonl"
 """Metrics of steps that a crash undid: they came after the checkpoint that training went on from."""
 MANIFEST_NAME = "training"
