@@ -263,7 +263,7 @@ class Preparation:
         self._rules, self.prompts = config.rules, config.prompt_set()
         self._known = KnownProblems(config.near_duplicates)
         self._near_duplicates: list[Record] = []
-        self._special: list[bool] | None = None
+        self._special: list[bool] = []
         if config.special_judge is not None:
             listed = read_jsonl(config.special_judge, ("idx", "special_judge"), unique="idx")
             self._special = [line["special_judge"] is True for line in sorted(listed, key=itemgetter("idx"))]
@@ -275,16 +275,12 @@ class Preparation:
         config, seen = self._config, set()
         self.ids = []
         invalid = InvalidLines(config.skip_invalid, quiet)
-        check = InstructionCheck(self.prompts, required=config.prompts is not None)
-
-        place = 0
+        check, places = InstructionCheck(self.prompts, required=config.prompts is not None), itertools.count()
 
         def parse(row: Record) -> Record:
-            nonlocal place
             row = FORMATS[config.format].convert(row)
-            if self._special is not None and place < len(self._special):
+            if (place := next(places)) < len(self._special):
                 row = {**row, SEVERAL_ANSWERS: self._special[place]}
-            place += 1
             taco_rows.refuse_unusable(row)
             check.see(row["instruction"] if is_prepared(row) else self.prompts.instruction)
             return row
@@ -298,11 +294,9 @@ class Preparation:
             seen.add(key)
             self.ids.append(row["id"])
             yield row
-        if self._special is not None and len(self._special) != place:
-            counted = (
-                f"it lists {len(self._special)} problems, and the input has {place} rows: they are of different data"
-            )
-            raise InputError.at(config.special_judge, None, f"--special_judge: {counted}")
+        if config.special_judge is not None and (number := next(places)) != (listed := len(self._special)):
+            told = f"it lists {listed} problems, and the input has {number} rows: they are of different data"
+            raise InputError.at(config.special_judge, None, f"--special_judge: {told}")
         counts["invalid rows skipped"] = invalid.count
         if check.foreign:
             counts[FOREIGN] = counts[PREPARED]
@@ -350,8 +344,8 @@ class Preparation:
                     infra_error = next((result.infra_error for result in results if result.infra_error), None)
                     tests = taco_rows.parsed(row["input_output"])
                     tests = generated_tests.answered(asked, tests, results, filled_up_to(config))
-                    key = {"id": row["id"], "input_hash": row_hash(row)}
-                    log.append({**key, "infra_error": infra_error, "input_output": tests})
+                    outcome = {"infra_error": infra_error, "input_output": tests}
+                    log.append({"id": row["id"], "input_hash": row_hash(row), **outcome})
                     bar.update()
 
                 rows = self._rows(Counter(), quiet=True)
@@ -430,9 +424,12 @@ class Preparation:
                 examined = self._examined(row)
                 if isinstance(examined, Candidate) and examined.unusable_tests:
                     counts[UNUSABLE_TESTS] += examined.unusable_tests
+                if examined == INFRA:  # of its generated tests
+                    counts[INFRA] += 1
+                    causes[row["infra_error"]] += 1
+                    continue
                 if isinstance(examined, str):
-                    counts[examined if examined == INFRA else f"dropped: {examined}"] += 1
-                    causes.update(filter(None, [row.get("infra_error") if examined == INFRA else None]))
+                    counts[f"dropped: {examined}"] += 1
                     continue
                 if not isinstance(examined, Candidate):
                     counts[PREPARED] += 1
