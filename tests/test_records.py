@@ -77,6 +77,12 @@ def test_a_row_of_another_form_is_refused_by_its_reader(tmp_path: Path, changes:
         next(rows)
 
 
+def test_samples_with_different_numbers_of_turns_are_refused() -> None:
+    row = {"id": 1, "conversations": [[{"role": "user", "content": ""}]] * 2, "all_pass_rates": [[0.0, 1.0], [0.0]]}
+    with pytest.raises(ValueError, match="field 'all_pass_rates' needs as many turns for each sample"):
+        Evaluated.read(row)
+
+
 def test_invalid_lines_can_be_skipped_and_number_and_text_ids_differ(tmp_path: Path) -> None:
     path = _lines(tmp_path / "a.jsonl", '{"id": 1}', "[]", '{"id": "1"}')
     skipped: list[InputError] = []
@@ -174,15 +180,6 @@ def test_write_is_atomic(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         write_jsonl(path, rows())
     assert [row["id"] for row in read_jsonl(path)] == ["old"]
-
-
-def test_samples_with_different_numbers_of_turns_are_refused_where_they_are_read(tmp_path: Path) -> None:
-    messages = [{"role": "user", "content": ""}]
-    write_jsonl(
-        tmp_path / "a.jsonl", [{"id": 1, "conversations": [messages] * 2, "all_pass_rates": [[0.0, 1.0], [0.0]]}]
-    )
-    with pytest.raises(InputError, match="line 1: field 'all_pass_rates' needs as many turns for each sample"):
-        list(read_rows(tmp_path / "a.jsonl", Evaluated))
 
 
 def test_row_hash_ignores_key_order() -> None:

@@ -142,15 +142,13 @@ def main(config: BanditPromptsConfig) -> None:
 
             problems = read_jsonl(path, EVALUATED_FIELDS, parse=parse, on_invalid=invalid.handler)
             for batch in batched(with_progress(problems, path), BATCH_PROBLEMS):
-                planned_NC: list[Sequence[Context]] = []
-                answers_N: list[dict[str, Answers]] = []
+                planned: list[tuple[Sequence[Context], dict[str, Answers]]] = []
                 for problem, answers in batch:
                     plan = plan_problem(problem, config)
                     stats.add_problem(problem, plan)
-                    planned_NC += plan.contexts_NC
-                    answers_N += [answers] * len(plan.contexts_NC)
-                counts = iter(counter.count([context.conversation for contexts in planned_NC for context in contexts]))
-                for contexts_C, answers in zip(planned_NC, answers_N, strict=True):
+                    planned += [(contexts_C, answers) for contexts_C in plan.contexts_NC]
+                counts = iter(counter.count([context.conversation for contexts, _ in planned for context in contexts]))
+                for contexts_C, answers in planned:
                     tokens_C = [next(counts) for _ in contexts_C]
                     kept = cut_overlong(contexts_C, tokens_C, config.max_prompt_tokens)
                     for context, tokens in zip(kept, tokens_C, strict=False):

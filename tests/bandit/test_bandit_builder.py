@@ -207,14 +207,3 @@ def test_the_share_of_perturbed_records_is_met(clean: int, perturbed: int, ratio
     order = output_order(clean, perturbed, ratio, seed)
     assert len(set(order)) == len(order) == num_clean + num_perturbed
     assert order == output_order(clean, perturbed, ratio, seed)
-
-
-def test_without_perturbed_records_all_clean_ones_are_written() -> None:
-    assert sorted(output_order(5, 0, 0.0, seed=1)) == [0, 1, 2, 3, 4]
-    assert output_order(50, 0, 0.0, seed=1) != output_order(50, 0, 0.0, seed=2)
-
-
-@pytest.mark.parametrize(("clean", "perturbed", "ratio"), [(0, 0, 0.0), (0, 5, 0.5), (5, 0, 0.5)])
-def test_an_empty_set_is_refused(clean: int, perturbed: int, ratio: float) -> None:
-    with pytest.raises(InputError, match="give no context"):
-        output_order(clean, perturbed, ratio, seed=1)

@@ -51,15 +51,10 @@ class FakeApi:
         self.uploads.append(path_in_repo)
 
 
-def test_an_upload_holds_data_manifest_and_card(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_holds_data_manifest_and_card_and_a_failed_one_is_told(output: Path, monkeypatch) -> None:
     monkeypatch.setattr("huggingface_hub.HfApi", FakeApi)
-    monkeypatch.setattr(FakeApi, "uploads", [])
     make([output], [], "me/set")
     assert FakeApi.uploads == ["set.jsonl", "set.jsonl.manifest.json", "README.md"]
-
-
-def test_a_failed_upload_is_an_error_of_the_surroundings(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.HfApi", FakeApi)
     with pytest.raises(SetupError, match="nobody/unreachable: no connection"):
         make([output], [], "nobody/unreachable")
 

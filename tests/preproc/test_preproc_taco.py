@@ -56,14 +56,15 @@ def test_the_log_tells_the_test_that_the_nearest_solution_fails(tmp_path: Path, 
     assert failed == {**told, "input": "1111111", "expected": "1", "error": ""}
 
 
-def test_rows_without_an_id_are_known_by_their_statement(tmp_path: Path, service: FakeService) -> None:
+def test_rows_without_an_id_are_known_by_their_statement(tmp_path: Path, service: FakeService, capsys) -> None:
     first, again, named = problem(0, "right"), problem(1, "right"), problem(2, "right")
     for row in (first, again):
         del row["id"]
     assert prepare(tmp_path, [first, again, named]) == 0
     new, old = ids(tmp_path / "out.jsonl")
     assert str(new).startswith("taco-") and old == 2
-    assert prepare(tmp_path / "twice", [named, named]) == 2, "ids that the rows have may not repeat"
+    assert prepare(tmp_path / "twice", [named, named]) == 2
+    assert "raw.jsonl: line 2: duplicate id 2" in one_complaint(capsys)
 
 
 def test_tests_are_read_as_a_reference_solution_reads_them(tmp_path: Path, service: FakeService) -> None:

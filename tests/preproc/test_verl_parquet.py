@@ -53,11 +53,12 @@ def test_verl_loads_both_files(tmp_path: Path, kind: str, make, monkeypatch) -> 
         assert item["id"] == item["extra_info"]["id"] == "1"
         assert item["data_source"] == "code_taco_verified" and item["ability"] == "code"
         assert item["reward_model"] == {"style": "rule", "ground_truth": row["test_cases"]}
+        assert item["extra_info"].get("instruction") == row.get("instruction")
         assert item["extra_info"]["split"] == split and item["extra_info"]["index"] == 1
         assert item["extra_info"]["prev_best_pass_rate"] == (0.5 if kind == "multi" else 0)
 
 
-def test_extra_info_carries_the_conversation_or_the_instruction(tmp_path: Path) -> None:
+def test_extra_info_carries_the_conversation_and_public_tests(tmp_path: Path) -> None:
     more = {"prev_best_pass_rate": None, "public_test_cases": json_tests(4)}
     assert build("multi", tmp_path, [bandit(1), bandit(3, **more)], [bandit(1)]) == 0
     row, without_rate = pq.read_table(tmp_path / "verl" / "train.parquet").to_pylist()
@@ -65,9 +66,6 @@ def test_extra_info_carries_the_conversation_or_the_instruction(tmp_path: Path) 
     assert without_rate["extra_info"]["prev_best_pass_rate"] == 0
     tests = [one["extra_info"]["tools_kwargs"]["public_test_cases"] for one in (row, without_rate)]
     assert tests == [None, json_tests(4)]
-    assert build("single", tmp_path / "single", [problem(1)], [problem(1)]) == 0
-    (row,) = pq.read_table(tmp_path / "single" / "verl" / "train.parquet").to_pylist()
-    assert row["extra_info"]["instruction"] == "Problem 1"
 
 
 def test_shipped_problems_keep_split_and_licence_through_both_commands(tmp_path: Path) -> None:
