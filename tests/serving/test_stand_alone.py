@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from commands import one_complaint, run_cobalt
 from http_calls import connect, first_line, post, status_of
 from waiting import wait_for
 
@@ -29,7 +30,7 @@ from cobalt.serving.run_code import MergedRuns, RunCodeRequest
 ROOT = Path(__file__).parents[2]
 ADD = "print(sum(map(int, input().split())))"
 TESTS = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
-LIMITS = {"max_body_mb": 24, "body_timeout_s": 8, "max_programs": 100, "max_tests": 1000, "cpu_limit_s": 2}
+LIMITS = {"max_body_mb": 24, "max_programs": 100, "max_tests": 1000, "cpu_limit_s": 2}
 KEPT = 16 << 20
 
 
@@ -124,7 +125,7 @@ def test_lone_surrogates_come_through(url):
 
 
 def test_memory_returns_after_large_bodies(server):
-    """20 bodies of 24 MiB, some of them valid: what they took is given back, all but 16 MiB."""
+    """Bodies of 24 MiB, some of them valid: what they took is given back, all but 16 MiB."""
     url, process = server
     tests = {"inputs": ["x" * (23 << 20)], "outputs": [""]}
     bodies = [json.dumps({"code": "print(3)", "test_cases": tests}).encode(), b" " * (24 << 20)]
@@ -133,7 +134,7 @@ def test_memory_returns_after_large_bodies(server):
         return process.memory_info().rss - process.memory_info().shared
 
     before = held()
-    assert {post(url, body)[0] for body in bodies * 10} == {200, 422}
+    assert {post(url, body)[0] for body in bodies * 4} == {200, 422}
     wait_for(lambda: held() <= before + KEPT)
 
 
@@ -145,17 +146,6 @@ def test_a_body_that_grows_too_large_is_413(url):
             for _ in range(32):
                 connection.sendall(chunk)
         assert b" 413 " in first_line(connection)
-
-
-def test_half_sent_bodies_are_given_up_and_block_nobody(url):
-    half_body = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf"
-    with contextlib.ExitStack() as stack:
-        halves = [stack.enter_context(connect(url)) for _ in range(300)]
-        for half in halves:
-            half.sendall(half_body)
-        assert post(url, {"code": ADD, "test_cases": TESTS})[0] == 200
-        answers = [first_line(half) for half in halves]
-    assert all(b" 408 " in answer for answer in answers), set(answers)
 
 
 def test_too_many_programs_or_tests_are_413_and_block_nobody(url):
@@ -300,7 +290,7 @@ async def test_a_failure_of_the_infrastructure_is_504(monkeypatch):
     assert (answer.status_code, answer.json()) == (504, {"detail": "lost 5 sandboxes"})
 
 
-def test_callers_beyond_the_open_files_wait_and_silent_ones_are_closed():
+def test_callers_beyond_the_open_files_wait_and_those_that_stop_sending_are_given_up():
     """4,400 callers at once: 3,339 got 503. 4,200 silent connections locked everybody out."""
     command = ["sh", "-c", 'ulimit -n 512; exec "$0" "$@"', sys.executable, "-m", "cobalt", "sandbox", "serve"]
     environment, pipe = {**os.environ, "PYTHONPATH": str(ROOT)}, subprocess.PIPE
@@ -312,6 +302,12 @@ def test_callers_beyond_the_open_files_wait_and_silent_ones_are_closed():
         if not line:
             pytest.skip(process.stderr.read())
         url, body = line.split()[0], json.dumps(RUN).encode()
+        with contextlib.ExitStack() as stack:
+            halves = [stack.enter_context(connect(url)) for _ in range(300)]
+            for half in halves:
+                half.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf")
+            assert post(url, {"code": ADD, "test_cases": TESTS})[0] == 200
+            assert {first_line(half).split()[1] for half in halves} == {b"408"}
         head = b"POST /run_code HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         asked = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
         with contextlib.ExitStack() as stack:
@@ -331,30 +327,24 @@ def test_callers_beyond_the_open_files_wait_and_silent_ones_are_closed():
     assert errors == ""
 
 
-def test_serve_listens_to_other_machines_only_with_a_token():
-    _, errors = (process := python("-m", "cobalt", "sandbox", "serve", "--host", "0.0.0.0")).communicate()
-    assert (process.returncode, "COBALT_HTTP_TOKEN" in errors) == (2, True)
-
-
-def test_serve_says_in_one_line_that_its_port_is_taken():
+def test_serve_listens_to_other_machines_only_with_a_token_and_to_free_ports(monkeypatch, capsys):
+    monkeypatch.delenv("COBALT_HTTP_TOKEN", raising=False)
+    assert run_cobalt("sandbox", "serve", "--host", "0.0.0.0") == 2
+    assert "COBALT_HTTP_TOKEN" in one_complaint(capsys)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        words = ("-m", "cobalt", "sandbox", "serve", "--port", str(taken.getsockname()[1]))
-        _, errors = (process := python(*words)).communicate()
-    assert (process.returncode, errors.count("\n")) == (2, 1) and "Address already in use" in errors
+        assert run_cobalt("sandbox", "serve", "--port", taken.getsockname()[1]) == 2
+    assert "Address already in use" in one_complaint(capsys)
 
 
-def test_run_prints_a_record_and_exits_by_it(tmp_path):
+def test_run_prints_a_record_and_exits_by_it(tmp_path, capsys):
     (tmp_path / "tests.json").write_text(json.dumps(TESTS))
     for name, code, verdict, exit_code in (("right.py", ADD, "passed", 0), ("wrong.py", "print(3)", "wrong_answer", 1)):
         (tmp_path / name).write_text(code)
-        process = python(
-            "-m", "cobalt", "sandbox", "run", str(tmp_path / name), "--tests", str(tmp_path / "tests.json")
-        )
-        printed, errors = process.communicate()
-        assert (process.returncode, json.loads(printed)["verdicts"][1]) == (exit_code, verdict), errors
+        assert run_cobalt("sandbox", "run", tmp_path / name, "--tests", tmp_path / "tests.json") == exit_code
+        assert json.loads(capsys.readouterr().out)["verdicts"][1] == verdict
 
 
-def test_what_cannot_be_run_is_one_line_and_exit_code_2(tmp_path):
+def test_what_cannot_be_run_is_one_line_and_exit_code_2(tmp_path, capsys):
     for name, text in {"a.py": ADD.encode(), "latin.py": b"# \xe9"}.items():
         (tmp_path / name).write_bytes(text)
     for name, tests in {"tests": TESTS, "none": {}, "checked": {**TESTS, "checker": "nope"}}.items():
@@ -367,9 +357,9 @@ def test_what_cannot_be_run_is_one_line_and_exit_code_2(tmp_path):
         ("a.py", "tests", ("--memory_limit_mb", "0"), "--memory_limit_mb=0"),
         ("a.py", "tests", ("--workers", "2"), "--workers"),
     ):
-        words = ("sandbox", "run", str(tmp_path / program), "--tests", str(tmp_path / f"{tests}.json"), *flags)
-        _, errors = (process := python("-m", "cobalt", *words)).communicate()
-        assert (process.returncode, errors.count("\n"), complaint in errors) == (2, 1, True), errors
+        words = ("sandbox", "run", tmp_path / program, "--tests", tmp_path / f"{tests}.json", *flags)
+        code, (_, errors) = run_cobalt(*words), capsys.readouterr()
+        assert (code, errors.count("\n"), complaint in errors) == (2, 1, True), errors
 
 
 def test_the_commands_of_the_sandbox_need_neither_ray_nor_torch(tmp_path):
