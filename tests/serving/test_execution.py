@@ -1,12 +1,20 @@
-"""The client of the execution service: equal programs once, a bounded number in flight, and what it counts."""
+"""The client of the execution service: equal programs once, a bounded number in flight, what it counts, its retries."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
+import ray
 from fake_service import FakeService
+from ray import serve
+from ray.exceptions import RayActorError
 
-from cobalt.sandbox import TestCases
-from cobalt.serving.execution import ExecutionService
+from cobalt.errors import SetupError
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving import execution
+from cobalt.serving.execution import ExecutionService, open_execution_service
+
+TESTS = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
 
 
 def make_tests(count=4):
@@ -49,3 +57,73 @@ async def test_an_error_of_the_service_reaches_everyone_who_waits():
     assert [str(outcome) for outcome in outcomes] == ["malformed tests"] * 2
     with pytest.raises(ValueError, match="malformed"):
         await service.run("print(1)", "x", runs)
+
+
+def client_of(answer):
+    """A client of an app whose ``run_many`` is the coroutine function ``answer``."""
+    return ExecutionService(app=SimpleNamespace(run_many=SimpleNamespace(remote=answer)))
+
+
+async def test_programs_submitted_together_share_calls(monkeypatch):
+    calls = []
+
+    async def answer(programs):
+        calls.append(len(programs))
+        return [ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code) for code, tests in programs]
+
+    monkeypatch.setattr(execution, "PROGRAMS_PER_CALL", 4)
+    service = client_of(answer)
+    results = await asyncio.gather(*(service.run(str(i), TESTS) for i in range(10)))
+    assert calls == [4, 4, 2]
+    assert [result.errors[0] for result in results] == [str(i) for i in range(10)]
+
+
+async def test_a_service_that_stays_away_is_an_infra_error(monkeypatch):
+    async def answer(programs):
+        raise RayActorError()
+
+    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
+    results = await client_of(answer).run_many([("code", TESTS)] * 20)
+    assert all(result.infra_error and result.pass_rate is None for result in results)
+
+
+async def test_programs_that_a_replica_could_not_judge_are_sent_again(monkeypatch):
+    calls = []
+
+    async def answer(programs):
+        calls.append([code for code, _ in programs])
+        return [
+            ExecutionResult.infra(len(tests), "lost 5 sandboxes")
+            if code == "unlucky" and len(calls) < 3
+            else ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code)
+            for code, tests in programs
+        ]
+
+    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
+    results = await client_of(answer).run_many([("a", TESTS), ("unlucky", TESTS), ("b", TESTS)])
+    assert calls == [["a", "unlucky", "b"], ["unlucky"], ["unlucky"]]
+    assert [result.errors[0] for result in results] == ["a", "unlucky", "b"]
+
+
+@pytest.mark.parametrize("has_cluster", [True, False], ids=["dead controller", "no cluster"])
+async def test_no_service_is_a_setup_error(monkeypatch, has_cluster):
+    def dead(_):
+        raise RayActorError()
+
+    def no_cluster(**_):
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: has_cluster)
+    monkeypatch.setattr(ray, "init", no_cluster)
+    monkeypatch.setattr(serve, "get_app_handle", dead)
+    with pytest.raises(SetupError, match="serve run remote_reward_server:app"):
+        async with open_execution_service("serve"):
+            pass
+
+
+async def test_limits_belong_to_a_local_service():
+    with pytest.raises(ValueError, match="limits"):
+        async with open_execution_service("serve", cpu_limit_s=1):
+            pass
+    async with open_execution_service("local", workers=1, cpu_limit_s=0.2) as service:
+        assert (await service.run("while True: pass", TESTS)).verdicts == (Verdict.TIME_LIMIT,) * 2

@@ -1,4 +1,4 @@
-"""The evaluator app on a local Ray: by handle, by HTTP, through lost replicas."""
+"""Both Ray Serve apps on one local Ray: the evaluator, and vLLM's with a stand-in for vLLM."""
 
 import asyncio
 import contextlib
@@ -6,20 +6,28 @@ import json
 import urllib.error
 import urllib.request
 from dataclasses import asdict
-from types import SimpleNamespace
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock, call
 
+import httpx
 import psutil
 import pytest
 from http_calls import connect, first_line, post, status_of
 from own_serve import own_serve
 from pydantic import ValidationError
+from ray import serve
+from test_vllm_app import search_path
 from waiting import wait_for
 
-from cobalt.errors import InputError, SetupError
-from cobalt.sandbox import ExecutionResult, Verdict
+from cobalt.completion import FINISH_CONTEXT, Sampling
+from cobalt.errors import InfraError, InputError, SetupError
+from cobalt.inference.endpoints import open_openai_engine
+from cobalt.inference.flags import OpenWeightConfig
+from cobalt.sandbox import Verdict
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import examine
-from cobalt.serving import execution
+from cobalt.serving import evaluator, execution, vllm_app
 from cobalt.serving.app_settings import EvaluatorConfig
 from cobalt.serving.execution import PROBLEMS_PER_WORKER, open_execution_service
 from cobalt.serving.ports import free_port
@@ -36,18 +44,27 @@ def metrics_port():
 
 
 @pytest.fixture(scope="module")
-def app_url(metrics_port):
-    """The app, with small limits, on a Ray of its own; its URL."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the stand-in for vLLM leaves traces."""
+    return tmp_path_factory.mktemp("fake")
+
+
+@pytest.fixture(scope="module")
+def own_ray(metrics_port, folder):
+    """A Ray of these tests; the URL of its HTTP server."""
+    variables = {"FAKE_VLLM_DIR": str(folder), "PYTHONPATH": search_path()}
+    with own_serve(num_cpus=2, _metrics_export_port=metrics_port, runtime_env={"env_vars": variables}) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def app_url(own_ray):
+    """The evaluator, with small limits; its URL."""
     if (report := examine("namespaces")).missing is not None and examine("landlock").missing is not None:
         pytest.skip(f"no sandbox here: {report.missing}")
-    from ray import serve
-
-    from cobalt.serving.evaluator import build_app
-
     args = EvaluatorConfig(workers=2, num_cpus=0, cpu_limit_s=0.5, checker="lcb")
-    with own_serve(num_cpus=1, _metrics_export_port=metrics_port) as url:
-        serve.run(build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
-        yield f"{url}/evaluator"
+    serve.run(evaluator.build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
+    return f"{own_ray}/evaluator"
 
 
 @pytest.mark.parametrize("tests", [TESTS, json.dumps(TESTS)], ids=["object", "JSON"])
@@ -118,25 +135,6 @@ async def test_malformed_tests_by_handle(app_url):
             assert (await service.run(ADD, TESTS)).solved
 
 
-def client_of(answer):
-    """A client of an app whose ``run_many`` is the coroutine function ``answer``."""
-    return execution.ExecutionService(app=SimpleNamespace(run_many=SimpleNamespace(remote=answer)))
-
-
-async def test_programs_submitted_together_share_calls(monkeypatch):
-    calls = []
-
-    async def answer(programs):
-        calls.append(len(programs))
-        return [ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code) for code, tests in programs]
-
-    monkeypatch.setattr(execution, "PROGRAMS_PER_CALL", 4)
-    service = client_of(answer)
-    results = await asyncio.gather(*(service.run(str(i), TESTS) for i in range(10)))
-    assert calls == [4, 4, 2]
-    assert [result.errors[0] for result in results] == [str(i) for i in range(10)]
-
-
 JSON_CHECKER = """
 import json
 
@@ -154,14 +152,11 @@ print("accepted" if sum(map(int, given["output"].split())) == int(given["input"]
 @pytest.fixture(scope="module")
 def own_checker(app_url, tmp_path_factory):
     """A second app, with a checker from a user's file: its name there."""
-    from ray import serve
-
-    from cobalt.serving.evaluator import build_app
-
     path = tmp_path_factory.mktemp("own") / "json_checker.py"
     path.write_text(JSON_CHECKER)
     checker = f"{path}:same_answer"
-    serve.run(build_app(EvaluatorConfig(workers=1, num_cpus=0, checker=checker)), name="own", route_prefix="/own")
+    args = EvaluatorConfig(workers=1, num_cpus=0, checker=checker)
+    serve.run(evaluator.build_app(args), name="own", route_prefix="/own")
     return checker
 
 
@@ -217,10 +212,6 @@ def test_metrics_are_exported(app_url, metrics_port):
 
 @pytest.mark.filterwarnings("ignore:coroutine 'Evaluator.__del__'")  # which Serve awaits
 async def test_the_queue_gauge_counts_what_waits(monkeypatch):
-    from unittest.mock import MagicMock, call
-
-    from cobalt.serving import evaluator
-
     for metric in ("Gauge", "Counter"):
         monkeypatch.setattr(evaluator, metric, MagicMock())
     replica = object.__new__(evaluator.Evaluator)
@@ -274,68 +265,11 @@ def test_sandboxfusions_protocol_and_refusals_by_the_app(app_url):
             assert b" 403 " in first_line(connection)
 
 
-async def test_a_service_that_stays_away_is_an_infra_error(monkeypatch):
-    from ray.exceptions import RayActorError
-
-    async def answer(programs):
-        raise RayActorError()
-
-    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
-    results = await client_of(answer).run_many([(ADD, TESTS)] * 20)
-    assert all(result.infra_error and result.pass_rate is None for result in results)
-
-
-async def test_programs_that_a_replica_could_not_judge_are_sent_again(monkeypatch):
-    calls = []
-
-    async def answer(programs):
-        calls.append([code for code, _ in programs])
-        return [
-            ExecutionResult.infra(len(tests), "lost 5 sandboxes")
-            if code == "unlucky" and len(calls) < 3
-            else ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code)
-            for code, tests in programs
-        ]
-
-    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
-    results = await client_of(answer).run_many([("a", TESTS), ("unlucky", TESTS), ("b", TESTS)])
-    assert calls == [["a", "unlucky", "b"], ["unlucky"], ["unlucky"]]
-    assert [result.errors[0] for result in results] == ["a", "unlucky", "b"]
-
-
-@pytest.mark.parametrize("has_cluster", [True, False], ids=["dead controller", "no cluster"])
-async def test_no_service_is_a_setup_error(monkeypatch, has_cluster):
-    import ray
-    from ray import serve
-    from ray.exceptions import RayActorError
-
-    def dead(_):
-        raise RayActorError()
-
-    def no_cluster(**_):
-        raise ConnectionError("Could not find any running Ray instance.")
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: has_cluster)
-    monkeypatch.setattr(ray, "init", no_cluster)
-    monkeypatch.setattr(serve, "get_app_handle", dead)
-    with pytest.raises(SetupError, match="serve run remote_reward_server:app"):
-        async with open_execution_service("serve"):
-            pass
-
-
 async def test_no_app_is_a_setup_error(app_url, monkeypatch):
     monkeypatch.setattr(execution, "APP_NAME", "another")
     with pytest.raises(SetupError, match="no execution service"):
         async with open_execution_service("serve"):
             pass
-
-
-async def test_limits_belong_to_a_local_service():
-    with pytest.raises(ValueError, match="limits"):
-        async with open_execution_service("serve", cpu_limit_s=1):
-            pass
-    async with open_execution_service("local", workers=1, cpu_limit_s=0.2) as service:
-        assert (await service.run("while True: pass", TESTS)).verdicts == (Verdict.TIME_LIMIT,) * 2
 
 
 def test_the_apps_mode_takes_names_and_aliases_and_other_arguments_are_refused():
@@ -345,3 +279,96 @@ def test_the_apps_mode_takes_names_and_aliases_and_other_arguments_are_refused()
     assert modes == ["auto", "namespaces", "landlock", "namespaces", "landlock"]
     with pytest.raises(ValidationError, match="mode must be one of auto, namespaces, landlock"):
         EvaluatorConfig(mode="C")
+
+
+MESSAGES = [{"role": "user", "content": "é"}]
+SLOW, CRASH, GIVE_UP = 666, 667, 668
+
+
+@pytest.fixture(scope="module")
+def vllm_url(own_ray: str) -> str:
+    """Where the app of vLLM answers."""
+    args = {"model": "m", "max_num_seqs": "8", "num_replicas": 1, "num_gpus": 0}
+    args["chat_template_kwargs"] = '{"enable_thinking": false}'
+    app = vllm_app.build_app(vllm_app.VllmConfig.model_validate(args))
+    serve.run(app, name="vllm_actor", route_prefix="/vllm_actor")
+    return f"{own_ray}/vllm_actor"
+
+
+def engine_at(vllm_url: str, **flags: Any) -> Any:
+    return open_openai_engine(OpenWeightConfig(api_base=f"{vllm_url}/v1", **flags))
+
+
+async def test_requests_and_answers(vllm_url: str) -> None:
+    async with engine_at(vllm_url) as engine:
+        assert engine.max_in_flight == 10  # a quarter more than it runs at a time
+        assert engine.model_id == 'm {"enable_thinking": false}'
+        answers = await asyncio.gather(*(engine.generate(MESSAGES, Sampling(0.5, 0.9, 4), seed) for seed in range(20)))
+    asked = [json.loads(answer.text) for answer in answers]
+    assert [one["seed"] for one in asked] == list(range(20))
+    expected = {"messages": MESSAGES, "temperature": 0.5, "top_p": 0.9, "max_tokens": 4}
+    assert all(one.items() >= expected.items() for one in asked)
+    assert asked[0]["chat_template_kwargs"] == {"enable_thinking": False}
+    assert answers[0].usage() == {"prompt_tokens": 1, "completion_tokens": 7, "finish_reason": "stop", "cost": None}
+
+
+async def test_a_response_ends_with_the_context(vllm_url: str) -> None:
+    async with engine_at(vllm_url) as engine:
+        for length, max_tokens in ((1, 63), (63, 1)):
+            answer = await engine.generate([{"role": "user", "content": "é" * length}], Sampling(max_tokens=1000), 1)
+            assert (json.loads(answer.text)["max_tokens"], answer.prompt_tokens) == (max_tokens, length)
+        answer = await engine.generate([{"role": "user", "content": "é" * 100}], Sampling(), 1)
+    assert (answer.text, answer.finish_reason, answer.prompt_tokens) == ("", FINISH_CONTEXT, 100)
+
+
+async def test_what_is_no_answer_is_an_infra_error(vllm_url: str) -> None:
+    async with engine_at(vllm_url) as engine:
+        with pytest.raises(InfraError, match="finish reason abort"):
+            await engine.generate(MESSAGES, Sampling(max_tokens=4), GIVE_UP)
+        with pytest.raises(InfraError, match=r"BadRequestError.*too large"):
+            await engine.generate(MESSAGES, Sampling(top_p=7.0, max_tokens=4), 1)
+
+
+async def test_the_server_must_serve_the_model_asked_for(vllm_url: str) -> None:
+    async with engine_at(vllm_url, model="m") as engine:
+        assert engine.model_id.startswith("m")
+    named = vllm_url.replace("://", "://me:word@")
+    with pytest.raises(InputError, match=r"--model Qwen/Qwen3-8B, but the server at .* serves m") as refused:
+        async with engine_at(named, model="Qwen/Qwen3-8B"):
+            pass
+    assert "word" not in str(refused.value)
+
+
+async def test_a_cancelled_request_is_aborted_and_leaves_the_others(vllm_url: str, folder: Path) -> None:
+    async with engine_at(vllm_url) as engine:
+        slow = asyncio.ensure_future(engine.generate(MESSAGES, Sampling(max_tokens=4), SLOW))
+        await asyncio.to_thread(wait_for, (folder / "slow").exists)
+        slow.cancel()
+        assert json.loads((await engine.generate(MESSAGES, Sampling(max_tokens=4), 7)).text)["seed"] == 7
+        await asyncio.to_thread(wait_for, (folder / "aborted").exists)
+
+
+@pytest.mark.slow
+async def test_a_lost_replica_is_replaced_and_its_requests_sent_again(vllm_url: str, folder: Path) -> None:
+    async with engine_at(vllm_url) as engine:
+        requests = [engine.generate(MESSAGES, Sampling(max_tokens=4), seed) for seed in (CRASH, 1, 2)]
+        answers = await asyncio.gather(*requests)
+    assert [json.loads(answer.text)["seed"] for answer in answers] == [CRASH, 1, 2]
+    assert (folder / "crashed").exists()
+
+
+def test_http_of_vllm_is_passed_on(vllm_url: str) -> None:
+    with httpx.Client(timeout=60) as client:
+        assert client.get(f"{vllm_url}/health").status_code == 200
+        models = client.get(f"{vllm_url}/v1/models?limit=1").json()
+        assert models["data"][0]["id"].startswith("m") and models["path"] == "/v1/models?limit=1"
+        assert client.post(f"{vllm_url}/v1/chat/completions", content=b"[").status_code == 422
+        assert client.put(f"{vllm_url}/v1/models").status_code == 405
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/vllm_actor/v1", "no-address", "{app}-absent/v1"])
+async def test_no_app(vllm_url: str, address: str) -> None:
+    flags = OpenWeightConfig(api_base=address.replace("{app}", vllm_url))
+    with pytest.raises(SetupError, match="serve run vllm_engine_actor:app"):
+        async with open_openai_engine(flags):
+            pass
