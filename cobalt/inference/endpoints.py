@@ -289,23 +289,18 @@ def _completion(response: Any) -> Completion:
     reason = native.get("native_finish_reason") or choice.finish_reason or FINISH_STOP
     if reason.lower() in GIVEN_UP:
         raise InfraError(f"the server gave the request up (finish reason {reason})")
+    message = choice.message
+    thinking = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     return Completion(
-        text=_text_of(choice),
+        text=written(message.content, thinking, choice.finish_reason == FINISH_LENGTH),
         prompt_tokens=response.usage.prompt_tokens,
         completion_tokens=response.usage.completion_tokens,
         finish_reason=choice.finish_reason or FINISH_STOP,
     )
 
 
-def _text_of(choice: Any) -> str:
-    """What the model wrote. Thinking that the server took out of the answer is put back before it."""
-    message = choice.message
-    named = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    return written(message.content, named, choice.finish_reason == FINISH_LENGTH)
-
-
 def written(content: Any, reasoning: Any, was_cut: bool = False) -> str:
-    """What a model wrote: the ``content`` of a message, with thinking that was taken out of it before it."""
+    """What a model wrote: the ``content`` of a message, before it the thinking that a server took out of it."""
     answer, thinking = joined(content, "text"), joined(reasoning, "text") or joined(content, "thinking")
     if not thinking or THINK_END in answer:
         return answer

@@ -65,26 +65,20 @@ def build_app(args: EvaluatorConfig) -> serve.Application:
     """The app, from ``serve run remote_reward_server:app replicas=2 workers=16 cpu_limit_s=4``."""
     workers = Executor(**args.of_executor()).workers
     args, guard = args.model_copy(update={"workers": workers}), guard_of(args)  # with the token of this process
-    replicas = serve.deployment(
-        Evaluator,
-        name=REPLICAS,
-        num_replicas=args.replicas,
-        max_ongoing_requests=MAX_CALLS,
+    shared: dict[str, Any] = {
+        "max_ongoing_requests": MAX_CALLS,
+        "logging_config": {"enable_access_log": False},
         **HEALTH,
-        logging_config={"enable_access_log": False},
-        ray_actor_options={"num_cpus": workers if args.num_cpus is None else args.num_cpus},
+    }
+    num_cpus = {"num_cpus": workers if args.num_cpus is None else args.num_cpus}
+    replicas = serve.deployment(
+        Evaluator, name=REPLICAS, num_replicas=args.replicas, ray_actor_options=num_cpus, **shared
     )
 
     def build_http_app() -> Any:
         name = serve.get_replica_context().app_name
         return http_app(ExecutionService(app=serve.get_deployment_handle(REPLICAS, name)), args, guard)
 
-    front = serve.deployment(
-        serve.ingress(build_http_app)(),
-        name="Http",
-        max_ongoing_requests=MAX_CALLS,
-        **HEALTH,
-        logging_config={"enable_access_log": False},
-        ray_actor_options={"num_cpus": 0},
-    )
+    http = serve.ingress(build_http_app)()
+    front = serve.deployment(http, name="Http", ray_actor_options={"num_cpus": 0}, **shared)
     return front.bind(replicas.bind(args))  # pyright: ignore[reportFunctionMemberAccess] - Ray's decorator

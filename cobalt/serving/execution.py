@@ -5,7 +5,7 @@ It never falls back from one to the other.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
@@ -114,6 +114,33 @@ async def open_execution_service(
         await service.close()
 
 
+def start_for(
+    waiting: Collection["asyncio.Future[Any]"], work: Coroutine[Any, Any, None], running: set["asyncio.Task[None]"]
+) -> None:
+    """Start ``work``, which sets the results that callers wait for. Each of them gets its error.
+
+    It is stopped once nobody waits. It is in ``running`` meanwhile: the event loop keeps no strong reference.
+    """
+
+    async def answer() -> None:
+        try:
+            await work
+        except Exception as error:
+            for result in waiting:
+                if not result.done():
+                    result.set_exception(error)
+
+    def stop_if_nobody_waits(result: "asyncio.Future[Any]") -> None:
+        if result.cancelled() and all(other.done() for other in waiting):
+            task.cancel()
+
+    task = asyncio.ensure_future(answer())
+    running.add(task)
+    task.add_done_callback(running.discard)
+    for result in waiting:
+        result.add_done_callback(stop_if_nobody_waits)
+
+
 Submitted = dict["asyncio.Future[ExecutionResult]", tuple[str | None, TestCases]]
 """Programs on their way to the app, by their future results."""
 
@@ -211,9 +238,8 @@ class ExecutionService:
         def send() -> None:
             submitted, self._submitted = list(self._submitted.items()), {}
             for start in range(0, len(submitted), PROGRAMS_PER_CALL):
-                call = asyncio.ensure_future(self._call(dict(submitted[start : start + PROGRAMS_PER_CALL])))
-                self._calls.add(call)  # the event loop itself keeps no strong reference
-                call.add_done_callback(self._calls.discard)
+                together = dict(submitted[start : start + PROGRAMS_PER_CALL])
+                start_for(together, self._call(together), self._calls)
 
         if not self._submitted:
             loop.call_soon(send)
@@ -222,33 +248,20 @@ class ExecutionService:
         return result
 
     async def _call(self, submitted: Submitted) -> None:
-        """Send programs to the app until each has its result. Stops once nobody waits for any of them."""
-        call = asyncio.current_task()
-
-        def stop_if_nobody_waits(result: "asyncio.Future[ExecutionResult]") -> None:
-            if result.cancelled() and call is not None and all(other.done() for other in submitted):
-                call.cancel()
-
-        for result in submitted:
-            result.add_done_callback(stop_if_nobody_waits)
-        try:
-            async for attempt in _attempts(InfraError):
-                with attempt:
-                    is_last = attempt.retry_state.attempt_number == MAX_ATTEMPTS
-                    waiting = {result: program for result, program in submitted.items() if not result.done()}
-                    try:
-                        results = await self._ask("run_many", list(waiting.values())) if waiting else []
-                    except InfraError as error:
-                        results = [ExecutionResult.infra(len(tests), str(error)) for _, tests in waiting.values()]
-                    for result, found in zip(waiting, results, strict=True):
-                        if not result.done() and (is_last or found.infra_error is None):
-                            result.set_result(found)
-                    if not all(result.done() for result in submitted):
-                        raise InfraError("a replica could not judge them all")
-        except Exception as error:  # of the app itself: each caller gets it
-            for result in submitted:
-                if not result.done():
-                    result.set_exception(error)
+        """Send programs to the app until each has its result."""
+        async for attempt in _attempts(InfraError):
+            with attempt:
+                is_last = attempt.retry_state.attempt_number == MAX_ATTEMPTS
+                waiting = {result: program for result, program in submitted.items() if not result.done()}
+                try:
+                    results = await self._ask("run_many", list(waiting.values())) if waiting else []
+                except InfraError as error:
+                    results = [ExecutionResult.infra(len(tests), str(error)) for _, tests in waiting.values()]
+                for result, found in zip(waiting, results, strict=True):
+                    if not result.done() and (is_last or found.infra_error is None):
+                        result.set_result(found)
+                if not all(result.done() for result in submitted):
+                    raise InfraError("a replica could not judge them all")
 
     async def _ask_or_refuse(self, method: str) -> dict[str, Any]:
         try:

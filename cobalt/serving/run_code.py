@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from cobalt.sandbox import TestCases, Verdict
 from cobalt.sandbox.results import Output
-from cobalt.serving.execution import ExecutionService
+from cobalt.serving.execution import ExecutionService, start_for
 
 MERGE_S = 0.005
 MAX_FILES, MAX_DEPTH = 1000, 15
@@ -80,42 +80,27 @@ class MergedRuns:
             self._gathering[request.program].append((request, output))
         else:
             self._gathering[request.program] = [(request, output)]
-            loop.call_later(MERGE_S, self._start, request.program)
+            loop.call_later(MERGE_S, lambda: self._start(self._gathering.pop(request.program)))
         return _response(await output)
 
-    def _start(self, program: tuple[Any, ...]) -> None:
-        asked = self._gathering.pop(program)
-        running = asyncio.ensure_future(self._run(asked))
-        self._running.add(running)  # the event loop itself keeps no strong reference
-        running.add_done_callback(self._running.discard)
-
-        def stop_if_nobody_waits(_: Any) -> None:
-            if all(output.cancelled() for _, output in asked):
-                running.cancel()
-
-        for _, output in asked:
-            output.add_done_callback(stop_if_nobody_waits)
+    def _start(self, asked: list[Asked]) -> None:
+        asked = [one for one in asked if not one[1].done()]
+        if asked:
+            start_for([output for _, output in asked], self._run(asked), self._running)
 
     async def _run(self, asked: list[Asked]) -> None:
         """Set each output. Inputs that one turn leaves over get turns of their own: no caller waits for another's."""
-        asked = [one for one in asked if not one[1].done()]
-        if not asked:
-            return
         request = asked[0][0]
         files = {name: base64.b64decode(text or "") for name, text in request.files.items()}
         memory_limit = request.memory_limit_MB if request.memory_limit_MB > 0 else None
         inputs = tuple(one.stdin or "" for one, _ in asked)
         tests = TestCases(inputs, ("",) * len(asked), time_limit=request.run_timeout, memory_limit=memory_limit)
-        try:
-            outputs = await self._service.run_inputs(request.code, tests, files)
-            for (_, waiting), output in zip(asked, outputs, strict=False):
-                if not waiting.done():
-                    waiting.set_result(output)
-            await asyncio.gather(*(self._run([one]) for one in asked[len(outputs) :]))
-        except Exception as error:  # each caller gets it
-            for _, waiting in asked:
-                if not waiting.done():
-                    waiting.set_exception(error)
+        outputs = await self._service.run_inputs(request.code, tests, files)
+        for (_, waiting), output in zip(asked, outputs, strict=False):
+            if not waiting.done():
+                waiting.set_result(output)
+        for one in asked[len(outputs) :]:
+            self._start([one])
 
 
 def _response(output: Output) -> dict[str, Any]:

@@ -277,6 +277,26 @@ async def test_a_caller_that_leaves_while_it_waits_for_its_own_run_harms_no_othe
     assert [answer["run_result"]["stdout"] for answer in answers] == ["0", "2", "3"]
 
 
+async def test_a_run_whose_caller_has_gone_is_stopped_though_others_have_their_answers():
+    service, stopped = FakeService(one_turn=1), asyncio.Event()
+    merged, run_inputs = MergedRuns(service), service.run_inputs
+
+    async def slowly_alone(code, tests, files):
+        try:
+            await asyncio.sleep(60 if tests.inputs_K == ("2",) else 0)
+        except asyncio.CancelledError:
+            stopped.set()
+            raise
+        return await run_inputs(code, tests, files)
+
+    service.run_inputs = slowly_alone
+    first, second = (asyncio.ensure_future(merged.run(asked_for(text))) for text in "12")
+    await first
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait_for(stopped.wait(), 30)
+
+
 async def test_a_failure_of_the_infrastructure_is_504(monkeypatch):
     """veRL sends a request again for this status only, and counts any other failure as a failed test."""
     from starlette.testclient import TestClient
