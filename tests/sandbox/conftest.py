@@ -2,13 +2,26 @@
 
 import asyncio
 import os
+from collections.abc import Coroutine, Iterator
+from functools import cache
+from typing import Any
 
 import pytest
 from places import PLACES, Place, report
 from suite_runner import SCENARIOS
 
+from cobalt.sandbox import ExecutionResult, Executor
+from cobalt.sandbox import executor as executor_module
 from cobalt.sandbox.confinement import MODES
-from cobalt.sandbox.selftest import examine
+from cobalt.sandbox.selftest import choose_mode, examine
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_self_test() -> Iterator[None]:
+    """Executors of one process share the answer to whether the sandbox holds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor_module, "choose_mode", cache(choose_mode))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +30,38 @@ def namespaces() -> None:
     report = examine("namespaces")
     if report.missing is not None:
         pytest.skip(f"mode namespaces does not hold here: {report.missing}")
+
+
+class Sandbox:
+    """One executor, in an event loop of its own, for all tests that need no other settings."""
+
+    def __init__(self) -> None:
+        self._runner, self.executor = asyncio.Runner(), Executor(workers=1)
+        self.wait(self.executor.start())
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What a coroutine returns."""
+        return self._runner.run(work)
+
+    def run(self, code: Any, tests: Any) -> ExecutionResult:
+        """As ``Executor.run``."""
+        return self.wait(self.executor.run(code, tests))
+
+    def run_many(self, programs: list[tuple[str, Any]]) -> list[ExecutionResult]:
+        """As ``Executor.run_many``."""
+        return self.wait(self.executor.run_many(programs))
+
+    def close(self) -> None:
+        self.wait(self.executor.close())
+        self._runner.close()
+
+
+@pytest.fixture(scope="session")
+def sandbox(namespaces) -> Iterator[Sandbox]:
+    """Default settings, one worker."""
+    sandbox = Sandbox()
+    yield sandbox
+    sandbox.close()
 
 
 @pytest.fixture(scope="session", params=PLACES, ids=lambda place: f"{place.mode}-{place.server}")

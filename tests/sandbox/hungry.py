@@ -22,20 +22,25 @@ LONG_NAP_S, SHORT_NAP_S = 1.0, 0.3
 """Longer than a turn in the quick lane, and shorter."""
 
 
-async def run(mode, limit_file, use_mb, memory_limit_mb, shrink_to_mb=None, checked=False):
-    """``{"workers", "verdicts"}``; ``checked``: by programs that use as much, in both lanes."""
+async def run(mode, limit_file, use_mb, memory_limit_mb, shrink_to_mb=None):
+    """``{"workers", "verdicts", "checked"}``: of programs side by side, and of two that others of their size judge.
+
+    With ``shrink_to_mb`` of one program, for which there is too little memory then.
+    """
     tests = {"inputs": [""], "outputs": [str(use_mb)]}
-    naps_s = [0.0] * (PROGRAMS if shrink_to_mb is None else 1)
-    if checked:
-        tests["checker_program"] = HUNGRY.format(use_mb=use_mb, nap_s=SHORT_NAP_S, answer="'accepted'")
-        naps_s = [LONG_NAP_S, SHORT_NAP_S]
-    sources = [HUNGRY.format(use_mb=use_mb, nap_s=nap_s, answer="len(held) >> 20") for nap_s in naps_s]
+    checker = HUNGRY.format(use_mb=use_mb, nap_s=SHORT_NAP_S, answer="'accepted'")
+
+    async def verdicts(naps_s, tests):
+        sources = [HUNGRY.format(use_mb=use_mb, nap_s=nap_s, answer="len(held) >> 20") for nap_s in naps_s]
+        results = await executor.run_many([(source, tests) for source in sources])
+        return [verdict.value for result in results for verdict in result.verdicts]
+
     async with Executor(mode=mode, memory_limit_mb=memory_limit_mb) as executor:
         if shrink_to_mb is not None:
             os.write(limit_file, str(shrink_to_mb * MIB).encode())
-        results = await executor.run_many([(source, tests) for source in sources])
-        verdicts = [verdict.value for result in results for verdict in result.verdicts]
-        return {"workers": executor.workers, "verdicts": verdicts}
+            return {"verdicts": await verdicts([0.0], tests)}
+        found = {"workers": executor.workers, "verdicts": await verdicts([0.0] * PROGRAMS, tests)}
+        return {**found, "checked": await verdicts([LONG_NAP_S, SHORT_NAP_S], {**tests, "checker_program": checker})}
 
 
 if __name__ == "__main__":

@@ -36,10 +36,14 @@ def run_plain(source):
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
-async def run_idioms(mode):
-    """``{name: (what plain Python makes of it, what the sandbox does)}``, as verdicts and texts."""
+def run_all_plain():
+    """``[exit code, standard output]`` of each idiom."""
     with ThreadPoolExecutor(PARALLEL) as pool:
-        plain = list(pool.map(run_plain, IDIOMS.values()))
+        return list(pool.map(run_plain, IDIOMS.values()))
+
+
+async def run_idioms(mode, plain):
+    """``{name: (what plain Python makes of it, what the sandbox does)}``, as verdicts and texts."""
     programs = [
         (source, {"inputs": [INPUT], "outputs": [output]})
         for source, (_, output) in zip(IDIOMS.values(), plain, strict=True)

@@ -56,10 +56,10 @@ def start_script(name: str, *arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, cwd="/")
 
 
-def run_suite_runner(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """``suite_runner.py`` with these arguments, to its end."""
+def run_suite_runner(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+    """``suite_runner.py`` with these arguments and this standard input, to its end."""
     process = start_script("suite_runner.py", *arguments)
-    stdout, stderr = process.communicate()
+    stdout, stderr = process.communicate(given)
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
@@ -69,9 +69,9 @@ def skip_without_landlock(errors: str) -> None:
         pytest.skip(errors.strip().splitlines()[-1])
 
 
-def report(*arguments: str) -> dict:
+def report(*arguments: str, given: str = "") -> dict:
     """What ``suite_runner.py`` prints; skips the test if mode ``landlock`` is wanted and does not hold here."""
-    done = run_suite_runner(*arguments)
+    done = run_suite_runner(*arguments, given=given)
     skip_without_landlock(done.stderr)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)

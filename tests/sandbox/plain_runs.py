@@ -3,6 +3,7 @@
 import tempfile
 from dataclasses import astuple
 from pathlib import Path
+from unittest.mock import patch
 
 from cobalt.errors import InfraError
 from cobalt.sandbox import Executor, TestCases, executor
@@ -27,12 +28,12 @@ def inputs(*texts, **limits):
     return TestCases(texts, ("",) * len(texts), **limits)
 
 
+@patch.object(executor, "TURN_S", 2.0)  # so long that a busy machine is no reason why a turn ends
 async def run_unjudged(mode):
     """``{case: outputs}``."""
-    executor.TURN_S = 3.0  # so long that a busy machine is no reason why a turn ends
     async with Executor(workers=1, mode=mode, output_limit_mb=4, cpu_limit_s=30) as running:
         cases = {
-            "files": (READ_FILES, inputs("1", "2"), FILES),
+            "files": (READ_FILES, inputs("1", "2")),
             "no files": (LOOK_AROUND, inputs("")),
             "alone": (SLOW_ON_B, inputs("b", time_limit=0.3)),
             "loud": (LOUD, inputs("1", "2", "3", "4")),
@@ -41,16 +42,18 @@ async def run_unjudged(mode):
             "no text": (r"import sys; sys.stdout.buffer.write(b'\xff' * (3 << 20))", inputs("")),
             "control characters": ("print('\\0' * (3 << 20))", inputs("")),
             "much text": ("print('é\\n' * (1 << 20))", inputs("")),
+            "one turn": (SLOW_ON_B, inputs("a", "b", "a")),
         }
-        outcomes = {name: await running.run_inputs(*case, *([{}][len(case) - 2 :])) for name, case in cases.items()}
+        outcomes = {
+            name: await running.run_inputs(code, tests, FILES if name == "files" else {})
+            for name, (code, tests) in cases.items()
+        }
         workers, refusal = set(running._running), ""
         try:
             await running.run_inputs("", inputs(""), {"n" * 300: b""})
         except InfraError as error:
             refusal = str(error)
         is_left = workers == running._running
-        executor.TURN_S = 1.0  # all of which is used up
-        outcomes["one turn"] = await running.run_inputs(SLOW_ON_B, inputs("a", "b", "a"), {})
-    found = {name: [astuple(output) for output in outputs] for name, outputs in outcomes.items()}
+    found = {name: [list(astuple(output)) for output in outputs] for name, outputs in outcomes.items()}
     found["refused"] = [refusal, is_left]
     return {**found, "left": [str(path) for path in Path(tempfile.gettempdir()).glob("cobalt-files-*/helper.py")]}

@@ -12,24 +12,27 @@ import ctypes
 import json
 import os
 import struct
+import sys
 import tempfile
 import time
 from itertools import islice
 from pathlib import Path
+from unittest.mock import patch
 
-from hostile import ALL, LIMITS, QUICK
+from hostile import ALL, COMPILE_BOMB, LIMITS, QUICK, Case
 from idioms import run_idioms
 from kills import run_and_kill
 from lifetimes import run_server
 from plain_runs import run_unjudged
 from processes import children, wait_until
 
+from cobalt.sandbox import Limits, zygote
 from cobalt.sandbox.confinement import TIME_ZONES
 from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.inside.kernel import number
 from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
-from cobalt.sandbox.zygote import threads_of
+from cobalt.sandbox.turns import Terms, Turn, TurnOver
 
 ORDINARY_USER = 65534 - int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 """The kernel counts tasks by user: processes of pytest that work side by side have one each."""
@@ -59,13 +62,14 @@ def become_ordinary():
 
 
 async def run_cases(executor, cases):
-    """``{case: {"verdicts", "next", "infra"}}``: each case, then an ordinary program on the same workers."""
+    """``{case: {"verdicts", "shown", "next", "infra"}}``: each case, then an ordinary program on the same workers."""
     outcomes = {}
     for case in cases:
         result = await executor.run(case.code, case.mapping())
         after = await executor.run("print(input())", {"inputs": ["next"], "outputs": ["next"]})
         outcomes[case.name] = {
             "verdicts": [verdict.value for verdict in result.verdicts],
+            "shown": result.outputs[0] + result.errors[0],
             "next": [verdict.value for verdict in after.verdicts],
             "infra": result.infra_error or after.infra_error,
         }
@@ -73,21 +77,11 @@ async def run_cases(executor, cases):
 
 
 async def run_probes(executor):
-    """``{probe: {"outcome", "next"}}``: each escape probe as a program of its own, then an ordinary program."""
+    """The same of the escape probes, each of them as a program of its own."""
     source = PROBE_PROGRAM.read_text()
-    outcomes = {}
     with canaries() as laid_out:
-        for name in PROBES:
-            question = json.dumps({"names": [name], **laid_out})
-            result = await executor.run(source, {"inputs": [question], "outputs": [f"{name}: contained"]})
-            after = await executor.run("print(input())", {"inputs": ["next"], "outputs": ["next"]})
-            text = (
-                "contained"
-                if result.solved
-                else f"{result.verdicts[0].value}: {(result.outputs[0] + result.errors[0])[-300:]}"
-            )
-            outcomes[name] = {"outcome": text, "next": [verdict.value for verdict in after.verdicts]}
-    return outcomes
+        tests = {name: (json.dumps({"names": [name], **laid_out}), f"{name}: contained") for name in PROBES}
+        return await run_cases(executor, [Case(name, source, ["passed"], [test]) for name, test in tests.items()])
 
 
 READER = """
@@ -189,15 +183,28 @@ async def run_waves(mode):
         running = asyncio.ensure_future(executor.run(WAVES, {"inputs": [""], "outputs": ["?"]}))
         while not running.done() and most_s <= 0:
             await asyncio.sleep(0.05)
-            waited = max(threads_of(worker.process.pid).waited_s for worker in executor._running)
+            waited = max(zygote.threads_of(worker.process.pid).waited_s for worker in executor._running)
             most_s = max(most_s, waited - (time.monotonic() - started))
         running.cancel()
         return most_s
 
 
+def run_compile_bomb(mode):
+    """How a turn ends that compiling takes longer than, and how compiling ends that takes longer than it may."""
+    endings, sandbox = [], zygote.Zygote(mode, Limits())
+    with patch.object(zygote, "COMPILE_CPU_S", 1.0), contextlib.closing(sandbox):
+        for terms in (Terms(0.5), Terms()):
+            try:
+                with sandbox.program(COMPILE_BOMB, None, Turn(terms)):
+                    endings.append("compiled")
+            except (TurnOver, zygote.CompileFailure) as ending:
+                endings.append(type(ending).__name__)
+    return endings
+
+
 async def run_everything(mode, cases):
-    """``{"mode", "cases", "probes", "reading", "checkers", "waves"}``."""
-    checkers, waves = await run_checkers(mode), await run_waves(mode)
+    """``{"mode", "cases", "probes", "reading", "checkers", "waves", "unjudged", "compiling"}``."""
+    unjudged, checkers, waves = await run_unjudged(mode), await run_checkers(mode), await run_waves(mode)
     async with Executor(workers=1, mode=mode, **LIMITS) as executor:
         return {
             "mode": executor.mode,
@@ -206,6 +213,8 @@ async def run_everything(mode, cases):
             "reading": await run_reader(executor),
             "checkers": checkers,
             "waves": waves,
+            "unjudged": unjudged,
+            "compiling": run_compile_bomb(executor.mode),
         }
 
 
@@ -241,7 +250,7 @@ LONG = [
     (LIFE.format("time.sleep(1)"), _ANY),
     (LIFE.format("pass"), _ANY),
     (WAVES, _ANY),
-    (f"x = 0x{'f' * 4_000_000} // 0x{'e' * 2_000_000}", _ANY),  # ten CPU seconds to compile
+    (COMPILE_BOMB, _ANY),
     ("print(input())", {**_ANY, "checker_program": LIFE.format("time.sleep(1)")}),
 ]
 
@@ -286,8 +295,7 @@ SCENARIOS = {
     "quick": lambda mode: run_everything(mode, QUICK),  # without the cases that take long
     "crowd": run_crowd,
     "lanes": run_lanes,
-    "idioms": run_idioms,
-    "unjudged": run_unjudged,
+    "idioms": lambda mode: run_idioms(mode, json.load(sys.stdin)),
     "server": run_server,
     "kills": run_and_kill,
 }

@@ -1,13 +1,12 @@
 """Function-call problems: programs find what LiveCodeBench's, TACO's and APPS' graders give; results are values."""
 
-import asyncio
 import json
 import os
 from pathlib import Path
 
 import pytest
 
-from cobalt.sandbox import ExecutionResult, Executor
+from cobalt.sandbox import ExecutionResult
 
 NAMES = """[
     bisect.bisect_left(a, 2), bisect_left(a, 2), random.randint(1, 1), randint(1, 1), gcd(4, 6), copy.copy(a),
@@ -52,24 +51,14 @@ CASE_NAMES = ["S1_newline", "S3_call_names", "S4_call_recursion", "S5_call_numpy
 CASE_NAMES += ["S8_inner_space", "S10_sortedcontainers"]
 
 
-def run_all(programs: list[tuple[str, dict]]) -> list[ExecutionResult]:
-    """Results, from one executor."""
-
-    async def run() -> list[ExecutionResult]:
-        async with Executor(workers=1) as executor:
-            return await executor.run_many(programs)
-
-    return asyncio.run(run())
-
-
 @pytest.fixture(scope="module")
-def results(namespaces) -> dict[str, ExecutionResult]:
+def results(sandbox) -> dict[str, ExecutionResult]:
     """Of every call."""
     programs = []
     for argument, body, expected, options, _ in CALLS.values():
         tests = {"inputs": [argument], "outputs": [expected or FOUND], "fn_name": "f", **options}
         programs.append((f"def f(a):\n    {body}", tests))
-    return dict(zip(CALLS, run_all(programs), strict=True))
+    return dict(zip(CALLS, sandbox.run_many(programs), strict=True))
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -80,7 +69,7 @@ def test_calls_get_the_verdict_that_graders_give(name, results):
 
 
 @pytest.fixture(scope="module")
-def case_results(namespaces) -> dict[str, ExecutionResult]:
+def case_results(sandbox) -> dict[str, ExecutionResult]:
     """Of the cases outside the repository."""
     if not CASES.is_dir():
         pytest.skip(f"there is no {CASES}: it holds programs that other people's reports are about")
@@ -88,7 +77,7 @@ def case_results(namespaces) -> dict[str, ExecutionResult]:
     for name in CASE_NAMES:
         tests = json.loads((CASES / f"{name}.tests.json").read_text())
         programs.append(((CASES / f"{name}.py").read_text(), {**tests, **CASE_OPTIONS.get(name, {})}))
-    return dict(zip(CASE_NAMES, run_all(programs), strict=True))
+    return dict(zip(CASE_NAMES, sandbox.run_many(programs), strict=True))
 
 
 @pytest.mark.parametrize("name", CASE_NAMES)

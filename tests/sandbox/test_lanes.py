@@ -13,29 +13,18 @@ from processes import wait_until
 from cobalt.records import Verdict
 from cobalt.sandbox import executor as executor_module
 from cobalt.sandbox.executor import Executor
-from cobalt.sandbox.limits import Limits, default_workers
+from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.turns import Terms, Turn, TurnOver
 from cobalt.sandbox.zygote import Zygote, threads_of, weigh_as_one
 
 
-@pytest.fixture(scope="module")
-def lanes(place) -> dict:
-    """The scenario ``run_lanes``, in this place."""
-    return report(*place.arguments, "--scenario", "lanes")
-
-
-def test_good_programs_overtake_whatever_takes_long(lanes):
+def test_good_programs_overtake_whatever_takes_long_and_nothing_is_left_of_cancelled_ones(place):
     """Sleepers, loops, threads that wake together, what compiles for long, and what is judged for long."""
-    assert lanes["good"] == ["passed"] * 40
-    assert lanes["still_running"] == 10
-
-
-def test_the_tests_of_cancelled_programs_are_killed(lanes):
-    assert lanes["busy"] == 0
-
-
-def test_programs_are_served_after_others_were_cancelled(lanes):
-    assert lanes["after"] == ["passed"] * 2 + ["wrong_answer"] * 6
+    found = report(*place.arguments, "--scenario", "lanes")
+    assert found["good"] == ["passed"] * 40
+    assert found["still_running"] == 10
+    assert found["after"] == ["passed"] * 2 + ["wrong_answer"] * 6
+    assert found["busy"] == 0
 
 
 MIXED = """
@@ -74,8 +63,8 @@ async def test_turns_change_no_verdict(monkeypatch, namespaces):
 
 
 async def test_a_test_may_sleep_for_three_times_its_cpu_limit(namespaces):
-    tests = {"inputs": ["sleep 1", "sleep 2.5"], "outputs": ["a", "a"]}
-    async with Executor(workers=1, cpu_limit_s=0.5) as executor:
+    tests = {"inputs": ["sleep 0.5", "sleep 9"], "outputs": ["a", "a"]}
+    async with Executor(workers=1, cpu_limit_s=0.25) as executor:
         result = await executor.run(MIXED, tests)
     assert result.verdicts == (Verdict.PASSED, Verdict.TIME_LIMIT)
 
@@ -85,7 +74,7 @@ def test_a_test_may_end_while_its_waiting_is_looked_up():
     ending = "import os\nwhile True:\n    if not os.fork(): os._exit(0)\n    os.wait()"
     with subprocess.Popen([sys.executable, "-S", "-c", ending]) as process:
         try:
-            assert all(threads_of(process.pid).waited_s >= 0 for _ in range(20_000))
+            assert all(threads_of(process.pid).waited_s >= 0 for _ in range(3_000))
         finally:
             process.kill()
 
@@ -136,7 +125,7 @@ async def test_programs_that_compute_do_not_wait_for_those_that_sleep(namespaces
     monkeypatch.setattr(executor_module, "TURN_S", 0.1)
     monkeypatch.setattr(executor_module, "IDLE_S", 0.3)
     async with Executor(workers=2) as executor:
-        tests = {"inputs": [""] * 10, "outputs": ["a"] * 10}
+        tests = {"inputs": [""] * 4, "outputs": ["a"] * 4}
         asleep = [asyncio.ensure_future(executor.run(SLEEP, tests)) for _ in range(3)]
         await asyncio.to_thread(wait_until, lambda: len(executor._idle.queue) == 2)
         result = await executor.run(COMPUTE, tests)
@@ -144,19 +133,3 @@ async def test_programs_that_compute_do_not_wait_for_those_that_sleep(namespaces
         assert not any(task.done() for task in asleep)
         for task in asleep:
             task.cancel()
-
-
-SHARE = """
-import time
-while time.process_time() < 0.4:
-    pass
-print("a")
-"""
-
-
-async def test_waiting_for_a_core_is_no_time_of_the_test(namespaces):
-    """At eight tests to a core each takes more than twice its wall limit."""
-    beside = 8 * default_workers()
-    async with Executor(workers=beside, cpu_limit_s=0.5, memory_limit_mb=256) as executor:
-        results = await executor.run_many([(SHARE, {"inputs": [""] * 2, "outputs": ["a"] * 2})] * beside)
-    assert {verdict for result in results for verdict in result.verdicts} == {Verdict.PASSED}

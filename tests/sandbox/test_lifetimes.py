@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -43,23 +43,20 @@ def _close(server: "subprocess.Popen[str]") -> None:
     assert server.stdout.readline() == "closed\n"
 
 
-ENDS = {
-    "close": _close,
-    "SIGTERM": lambda server: os.kill(server.pid, signal.SIGTERM),
-    "SIGKILL": lambda server: os.kill(server.pid, signal.SIGKILL),
-}
+def _expect_the_end(server: "subprocess.Popen[str]", place: Place, end: Callable[..., None]) -> None:
+    below = [identity(pid) for pid in children(server.pid)]
+    assert len(below) >= DEPTHS[place.mode]
+    end(server)
+    assert wait_until(lambda: not left(below)), left(below)
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_nothing_outlives_the_server(place, end):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_the_server(place, number):
     with serving(place) as server:
-        below = [identity(pid) for pid in children(server.pid)]
-        assert len(below) >= DEPTHS[place.mode]
-        ENDS[end](server)
-        assert wait_until(lambda: not left(below)), left(below)
+        _expect_the_end(server, place, lambda server: os.kill(server.pid, number))
 
 
-def test_nothing_outlives_a_process_that_is_killed_within(place):
+def test_nothing_outlives_a_process_that_is_killed_within_or_the_executor(place):
     with serving(place) as server:
         for generation in range(1, DEPTHS[place.mode]):
             assert wait_until(lambda: _stubborn(server.pid, place))
@@ -68,6 +65,8 @@ def test_nothing_outlives_a_process_that_is_killed_within(place):
             below = [identity(pid) for pid in (victim, *children(victim))]
             os.kill(victim, signal.SIGKILL)
             assert wait_until(lambda below=below: not left(below)), f"generation {generation}: {left(below)}"
+        assert wait_until(lambda: _stubborn(server.pid, place))
+        _expect_the_end(server, place, _close)
 
 
 @pytest.mark.slow
