@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -122,12 +122,15 @@ class Handler(JsonHandler):
         self.close_connection = True
 
 
-@contextmanager
-def api_server(plan: Any) -> Iterator[ApiServer]:
+def api_server(plan: Any) -> AbstractContextManager[ApiServer]:
     """Serve on 127.0.0.1 while the body runs."""
-    server = ApiServer(plan)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
+    return serving(ApiServer(plan))
+
+
+@contextmanager
+def serving(server: Any) -> Iterator[Any]:
+    """Have a server answer while the body runs."""
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
         yield server
     finally:

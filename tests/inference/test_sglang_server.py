@@ -1,13 +1,12 @@
 """SGLang's own server, by a stand-in with the layout of its answers."""
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from api_server import JsonHandler
+from api_server import JsonHandler, serving
 
 from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, Completion, Sampling
 from cobalt.errors import InfraError
@@ -75,10 +74,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads, server.bodies, server.counts = True, [], True
     server.base = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with serving(server):
+        yield server
 
 
 async def ask(served: Any, length: int = 10, max_tokens: int = 30, seed: int = 1, model: str = "m") -> Completion:
