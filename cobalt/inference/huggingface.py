@@ -7,7 +7,7 @@ models and tests; vLLM serves large ones.
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import torch
@@ -93,8 +93,7 @@ async def open_huggingface_engine(
     dtype = torch.float32 if fp32 else torch.bfloat16 if on_gpu else CPU_DTYPE
     network, tokenizer = load_network(model, "--model", dtype)
     in_flight = max_in_flight or BATCHES_PER_WORKER * workers * batch_size
-    engine = HuggingFaceEngine(network, tokenizer, model_identity(model), batch_size, workers, in_flight)
-    try:
+    with closing(
+        HuggingFaceEngine(network, tokenizer, model_identity(model), batch_size, workers, in_flight)
+    ) as engine:
         yield engine
-    finally:
-        engine.close()

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMITS = {"cpu_limit_s": 1.0, "wall_factor": 4.0, "suite_cpu_limit_s": 2.5, "memory_limit_mb": 256}
+LIMITS = {"cpu_limit_s": 1.0, "wall_factor": 3.0, "suite_cpu_limit_s": 2.5, "memory_limit_mb": 256}
 MIB = 1 << 20
 
 

@@ -5,9 +5,11 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 from suite_runner import become_ordinary
 
+from cobalt.sandbox import executor as executor_module
 from cobalt.sandbox.executor import Executor
 
 MIB = 1 << 20
@@ -38,7 +40,8 @@ async def run(mode, limit_file, use_mb, memory_limit_mb, shrink_to_mb=None):
     async with Executor(mode=mode, memory_limit_mb=memory_limit_mb) as executor:
         if shrink_to_mb is not None:
             os.write(limit_file, str(shrink_to_mb * MIB).encode())
-            return {"verdicts": await verdicts([0.0], tests)}
+            with patch.object(executor_module, "RETRY_DELAY_S", 0.05):
+                return {"verdicts": await verdicts([0.0], tests)}
         found = {"workers": executor.workers, "verdicts": await verdicts([0.0] * PROGRAMS, tests)}
         return {**found, "checked": await verdicts([LONG_NAP_S, SHORT_NAP_S], {**tests, "checker_program": checker})}
 
