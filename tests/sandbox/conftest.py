@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Coroutine, Iterator
-from functools import cache
 from typing import Any
 
 import pytest
@@ -11,17 +10,8 @@ from places import PLACES, Place, report
 from suite_runner import SCENARIOS
 
 from cobalt.sandbox import ExecutionResult, Executor
-from cobalt.sandbox import executor as executor_module
 from cobalt.sandbox.confinement import MODES
-from cobalt.sandbox.selftest import choose_mode, examine
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_self_test() -> Iterator[None]:
-    """Executors of one process share the answer to whether the sandbox holds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor_module, "choose_mode", cache(choose_mode))
-        yield
+from cobalt.sandbox.selftest import examine
 
 
 @pytest.fixture(scope="session")

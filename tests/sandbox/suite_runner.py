@@ -15,6 +15,7 @@ import struct
 import sys
 import tempfile
 import time
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from unittest.mock import patch
@@ -27,6 +28,7 @@ from plain_runs import run_unjudged
 from processes import children, wait_until
 
 from cobalt.sandbox import Limits, zygote
+from cobalt.sandbox import executor as executor_module
 from cobalt.sandbox.confinement import TIME_ZONES
 from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.inside.kernel import number
@@ -311,4 +313,5 @@ if __name__ == "__main__":
         become_ordinary()
     if arguments.without:
         refuse(arguments.without)
+    executor_module.choose_mode = cache(executor_module.choose_mode)  # its executors share the answer
     print(json.dumps(asyncio.run(SCENARIOS[arguments.scenario](arguments.mode))))
