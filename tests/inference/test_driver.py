@@ -36,16 +36,6 @@ def manifest_of(output: Path) -> dict:
     return json.loads(Path(f"{output}.manifest.json").read_text())
 
 
-async def test_single_turn_record(problems: Path, tmp_path: Path) -> None:
-    plan = make_plan(problems, tmp_path / "out.jsonl", num_turns=None)
-    records = await run_plan(plan)
-    assert [record["id"] for record in records] == [0, 1, 2, 3, 4]
-    for record, row in zip(records, problem_rows(5), strict=True):
-        assert record.items() >= row.items()
-        assert len(record["responses"]) == len(record["exec_results"]) == len(record["usage"]) == 3
-        assert all(len(result["passing"]) == 6 for result in record["exec_results"])
-
-
 async def test_multi_turn_record_and_seeds(problems: Path, tmp_path: Path) -> None:
     engine = ScriptedEngine()
     for record in await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine):
@@ -103,17 +93,15 @@ async def test_a_response_that_was_cut_inside_its_thinking_leaves_nothing(
     assert {code for code, _ in service.runs} == {None}
 
 
-async def test_an_output_is_not_continued_under_another_rule(problems: Path, tmp_path: Path) -> None:
-    plan = make_plan(problems, tmp_path / "out.jsonl")
-    await run_plan(plan)
-    with pytest.raises(InputError, match="extraction"):
-        await run_plan(replace(plan, extraction="released"))
-
-
-async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:
+async def test_single_turn_records_and_the_first_turn_from_their_file(problems: Path, tmp_path: Path) -> None:
     single = tmp_path / "single.jsonl"
     plan = make_plan(problems, single, num_turns=None, num_completions=4)
     firsts = await run_plan(plan)
+    assert [first["id"] for first in firsts] == [0, 1, 2, 3, 4]
+    for first, row in zip(firsts, problem_rows(5), strict=True):
+        assert first.items() >= row.items()
+        assert len(first["responses"]) == len(first["exec_results"]) == len(first["usage"]) == 4
+        assert all(len(result["passing"]) == 6 for result in first["exec_results"])
     engine = ScriptedEngine()
     plan = make_plan(single, tmp_path / "out.jsonl", from_scratch=False, num_completions=3)
     records = await run_plan(plan, engine)
@@ -122,6 +110,7 @@ async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:
         assert record["usage"][0] == first["usage"][:3]
         assert len(record["conversations"]) == len(record["exec_results"]) == 3
     assert len(engine.requests) == 5 * 3 * 2, "turn 0 is not generated again"
+    assert manifest_of(plan.output_file)["counts"]["requests"] == 5 * 3 * 2, "nor counted"
 
 
 async def test_samples_may_differ_between_problems(tmp_path: Path) -> None:

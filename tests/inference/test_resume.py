@@ -77,8 +77,9 @@ async def test_a_finished_run_is_not_run_again_and_keeps_its_settings(problems: 
     assert await run_plan(plan, engine, service) == before
     assert not engine.requests and not service.runs
     assert not list(tmp_path.glob("*.journal"))
-    with pytest.raises(InputError, match="num_turns: 2 -> 3"):
-        await run_plan(make_plan(problems, plan.output_file, num_turns=3))
+    for change, told in (({"num_turns": 3}, "num_turns: 2 -> 3"), ({"extraction": "released"}, "extraction")):
+        with pytest.raises(InputError, match=told):
+            await run_plan(make_plan(problems, plan.output_file, **change))
     engine.model_id = "other"
     with pytest.raises(InputError, match="model_id: 'scripted' -> 'other'"):
         await run_plan(plan, engine)
@@ -192,14 +193,6 @@ async def test_the_manifest_counts_what_earlier_runs_used(problems: Path, tmp_pa
     await undisturbed(problems, tmp_path)
     assert counts(output) == counts(tmp_path / "undisturbed.jsonl")
     assert counts(output)["cost_usd"] == 0.25 * 45
-
-
-async def test_a_given_first_turn_is_counted_where_it_was_generated(problems: Path, tmp_path: Path) -> None:
-    single = make_plan(problems, tmp_path / "single.jsonl", num_turns=None)
-    await run_plan(single)
-    plan = make_plan(single.output_file, tmp_path / "out.jsonl", from_scratch=False)
-    await run_plan(plan)
-    assert counts(plan.output_file)["requests"] == 5 * 3 * 2
 
 
 async def test_a_dead_engine_stops_the_run(tmp_path: Path) -> None:
