@@ -139,9 +139,8 @@ class Driver:
         """One problem: all of its conversations, side by side, and its record. Nothing if an earlier run did it."""
         config, counts = self.config, self.counts
         firsts = problem.first_responses_N
-        record = self.output.get(problem.id, problem.input_hash)
-        turns_NT = [] if record is None else turns_of_record(record, config.multi_turn)
-        if record is None or any(turn.failed for turns in turns_NT for turn in turns):
+        turns_NT, are_done = turns_of_record(self.output.get(problem.id, problem.input_hash), config.multi_turn)
+        if not are_done:
             runs: Runs = {}  # equal programs of the problem run once
             recorded_NT = turns_NT or [[]] * (config.num_completions if firsts is None else len(firsts))
             tasks = [
@@ -271,9 +270,8 @@ def unfinished(output: RecordFile, multi_turn: bool) -> Callable[[Record], bool]
         problem, input_hash = turn["id"][0], turn["input_hash"].rpartition("/")[0]
         key = id_key(problem), input_hash
         if key not in known:
-            record = output.get(problem, input_hash)
-            turns_NT = [] if record is None else turns_of_record(record, multi_turn)
-            known[key] = record is None or any(turn.failed for turns in turns_NT for turn in turns)
+            _, are_done = turns_of_record(output.get(problem, input_hash), multi_turn)
+            known[key] = not are_done
         return known[key]
 
     return needed
@@ -326,12 +324,15 @@ def record_of(
     return {**problem.row, **fields, "extraction": config.extraction, "input_hash": problem.input_hash}
 
 
-def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
-    """``turns_NT`` of an output record."""
+def turns_of_record(record: Record | None, multi_turn: bool) -> tuple[list[list[Turn]], bool]:
+    """``turns_NT`` of an output record, and whether there is one and none of its turns has failed."""
+    if record is None:
+        return [], False
     names = ("raw_responses", "usage", "public_exec_results") if multi_turn else ("responses", "usage", "exec_results")
     columns = [record[name] if multi_turn else [record[name]] for name in names]
     turns_TN = [
         [Turn(text, usage, ResultRecord.from_record(result)) for text, usage, result in zip(*row, strict=True)]
         for row in zip(*columns, strict=True)
     ]
-    return [list(turns) for turns in zip(*turns_TN, strict=True)]
+    turns_NT = [list(turns) for turns in zip(*turns_TN, strict=True)]
+    return turns_NT, not any(turn.failed for turns in turns_NT for turn in turns)
