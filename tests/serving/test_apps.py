@@ -58,11 +58,19 @@ def own_ray(metrics_port, folder):
 
 
 @pytest.fixture(scope="module")
-def app_url(own_ray):
-    """The evaluator, with small limits; its URL."""
+def checker(tmp_path_factory):
+    """A user's own."""
+    path = tmp_path_factory.mktemp("own") / "numbers.py"
+    path.write_text("def same(output, expected):\n    return float(output) == float(expected)\n")
+    return f"{path}:same"
+
+
+@pytest.fixture(scope="module")
+def app_url(own_ray, checker):
+    """The evaluator, with small limits and a user's own checker; its URL."""
     if (report := examine("namespaces")).missing is not None and examine("landlock").missing is not None:
         pytest.skip(f"no sandbox here: {report.missing}")
-    args = EvaluatorConfig(workers=2, num_cpus=0, cpu_limit_s=0.5, checker="lcb")
+    args = EvaluatorConfig(workers=2, num_cpus=0, cpu_limit_s=0.5, checker=checker)
     serve.run(evaluator.build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
     return f"{own_ray}/evaluator"
 
@@ -72,7 +80,7 @@ def test_one_program_by_http(app_url, tests):
     status, record = post(app_url, {"code": "print(3.0)", "test_cases": tests})
     shown = (("1 2", 3), ("3 4", 7))
     feedback = [f"Input:\n{text}\nProgram's Output:\n3.0\nExpected Output:\n{wanted}" for text, wanted in shown]
-    verdicts = {"passing": [True, False], "verdicts": ["passed", "wrong_answer"]}  # the lcb checker's
+    verdicts = {"passing": [True, False], "verdicts": ["passed", "wrong_answer"]}
     assert (status, record) == (200, {**verdicts, "feedback": feedback, "infra_error": None})
 
 
@@ -110,10 +118,11 @@ async def test_description_says_what_decides_verdicts(app_url):
         served, here = await service.describe(), await local.describe()
         assert await service.problems_at_once() == PROBLEMS_PER_WORKER * (await service.state())["workers"]
         assert await local.problems_at_once() == PROBLEMS_PER_WORKER
-    assert served == {"checker": "lcb", **asdict(Limits(cpu_limit_s=0.5))}
+    assert served.pop("checker").startswith("numbers.py:same@")
+    assert served == asdict(Limits(cpu_limit_s=0.5))
     assert here == {"checker": "exact", **asdict(Limits())}
     status = status_of(app_url)
-    assert status.pop("mode") in ("namespaces", "landlock")
+    assert status.pop("mode") in ("namespaces", "landlock") and status.pop("checker").startswith("numbers.py:same@")
     assert status == {"workers": 2, "queue_depth": 0, "replicas": 1, **served}
 
 
@@ -135,12 +144,6 @@ async def test_malformed_tests_by_handle(app_url):
             assert (await service.run(ADD, TESTS)).solved
 
 
-JSON_CHECKER = """
-import json
-
-def same_answer(output, expected):
-    return json.loads(output)["answer"] == json.loads(expected)["answer"]
-"""
 PAIR = """
 import json, sys
 
@@ -149,52 +152,31 @@ print("accepted" if sum(map(int, given["output"].split())) == int(given["input"]
 """
 
 
-@pytest.fixture(scope="module")
-def own_checker(app_url, tmp_path_factory):
-    """A second app, with a checker from a user's file: its name there."""
-    path = tmp_path_factory.mktemp("own") / "json_checker.py"
-    path.write_text(JSON_CHECKER)
-    checker = f"{path}:same_answer"
-    args = EvaluatorConfig(workers=1, num_cpus=0, checker=checker)
-    serve.run(evaluator.build_app(args), name="own", route_prefix="/own")
-    return checker
-
-
-@pytest.fixture
-def at_the_own_app(own_checker, monkeypatch):
-    monkeypatch.setattr(execution, "APP_NAME", "own")
-    return own_checker
-
-
-async def test_a_checker_of_ones_own_judges_in_the_app(at_the_own_app, monkeypatch):
+async def test_the_checker_of_the_app_judges(app_url, checker, monkeypatch):
     monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)  # before a program without a verdict is sent again
-    tests = {"inputs": [""], "outputs": ['{"answer": 1}']}
-    async with open_execution_service("serve", checker=at_the_own_app) as service:
-        right = await service.run("""print('{"because": "x", "answer": 1}')""", tests)
-        wrong = await service.run("""print('{"answer": 2}')""", tests)
-        broken = await service.run("print(1)", {"inputs": [""], "outputs": ["1"]})
-        described = await service.describe()
-    assert (right.passing, wrong.passing) == ((True,), (False,))
-    assert broken.infra_error is not None and "json_checker.py:same_answer gave no verdict" in broken.infra_error
-    assert "TypeError" in broken.infra_error
-    assert described["checker"].startswith("json_checker.py:same_answer@")
-
-
-async def test_a_checker_program_judges_in_the_app_and_another_checker_is_refused(at_the_own_app):
-    tests = {"inputs": ["5"], "outputs": ["1 4"], "checker_program": PAIR}
-    async with open_execution_service("serve") as service:
-        results = await service.run_many([("print(2, 3)", tests), ("print(2, 2)", tests)])
-    assert [result.passing for result in results] == [(True,), (False,)]
-    with pytest.raises(InputError, match=r"compares with checker json_checker\.py:same_answer@\w+: start it with"):
+    async with open_execution_service("serve", checker=checker) as service:
+        result = await service.run("print(3.0)", TESTS)
+        broken = await service.run("print('x')", {"inputs": [""], "outputs": ["x"]})
+    assert result.passing == (True, False)
+    assert broken.infra_error is not None and "numbers.py:same gave no verdict" in broken.infra_error
+    assert "ValueError" in broken.infra_error
+    with pytest.raises(InputError, match=r"compares with checker numbers\.py:same@\w+: start it with"):
         async with open_execution_service("serve", checker="exact"):
             pass
 
 
-def test_an_app_with_a_checker_of_ones_own_is_healthy(at_the_own_app, capsys):
-    check_health(ServiceCheckConfig(evaluator_args=f"checker={at_the_own_app}"))
-    assert "healthy; checker=json_checker.py:same_answer@" in capsys.readouterr().out
+def test_an_app_with_a_checker_of_ones_own_is_healthy(app_url, checker, capsys):
+    check_health(ServiceCheckConfig(evaluator_args=f"checker={checker}"))
+    assert "healthy; checker=numbers.py:same@" in capsys.readouterr().out
     with pytest.raises(InputError, match="not exact"):
         check_health(ServiceCheckConfig(evaluator_args="checker=exact"))
+
+
+async def test_a_checker_program_judges_in_the_app(app_url):
+    tests = {"inputs": ["5"], "outputs": ["1 4"], "checker_program": PAIR}
+    async with open_execution_service("serve") as service:
+        results = await service.run_many([("print(2, 3)", tests), ("print(2, 2)", tests)])
+    assert [result.passing for result in results] == [(True,), (False,)]
 
 
 def test_metrics_are_exported(app_url, metrics_port):
@@ -236,9 +218,10 @@ def evaluator_replicas() -> list[psutil.Process]:
 
 
 async def test_a_lost_replica_loses_no_program(app_url):
-    body = json.dumps({"programs": [{"code": ADD, "test_cases": TESTS}] * 200}).encode()
+    tests = {**TESTS, "checker": "exact"}
+    body = json.dumps({"programs": [{"code": ADD, "test_cases": tests}] * 200}).encode()
     async with open_execution_service("serve") as service:
-        running = asyncio.ensure_future(service.run_many([(ADD, TESTS)] * 200))
+        running = asyncio.ensure_future(service.run_many([(ADD, tests)] * 200))
         by_http = asyncio.ensure_future(asyncio.to_thread(post, app_url, body))
         await asyncio.to_thread(wait_for, lambda: status_of(app_url)["queue_depth"])
         replicas = evaluator_replicas()
