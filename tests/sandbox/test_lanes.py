@@ -96,7 +96,7 @@ def test_the_turn_of_many_threads_ends_with_its_cpu_time(namespaces):
             zygote.run_test(b"", 20, 60)
     finally:
         zygote.close()
-    assert turn.left_s > -1.5
+    assert turn.left_s > -8  # the test itself has 20 s; a busy machine is slow to end it
 
 
 @pytest.mark.parametrize(("computing", "sleeping"), [(8, 3), (1, 8)])
