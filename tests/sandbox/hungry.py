@@ -19,7 +19,7 @@ held = bytearray(b"x") * ({use_mb} << 20)
 time.sleep({nap_s})
 print({answer})
 """
-PROGRAMS = 8
+PROGRAMS = 4
 LONG_NAP_S, SHORT_NAP_S = 1.0, 0.3
 """Longer than a turn in the quick lane, and shorter."""
 

@@ -37,17 +37,8 @@ while kind == "spin" and time.process_time() < float(share):
 print("a" if kind != "wrong" else "b")
 """
 INPUTS = [
-    "sleep 0.1",
-    "wrong 0",
-    "spin 0.3",
-    "spin 0.3",
-    "sleep 0.5",
-    "spin 5",
-    "sleep 9",
-    "sleep 0",
-    "spin 0.3",
-    "sleep 0",
-]
+    "sleep 0.1", "wrong 0", "spin 0.3", "spin 0.3", "sleep 0.5", "spin 5", "sleep 9", "sleep 0", "spin 0.3", "sleep 0",
+]  # fmt: skip
 
 
 async def test_turns_change_no_verdict(monkeypatch, namespaces):
