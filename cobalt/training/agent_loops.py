@@ -1,7 +1,9 @@
 """Agent loops of veRL: trajectories of online training, and single turns whose requests have seeds.
 
-A trajectory gives a row for each turn. The history is that of ``Game``: earlier thinking is gone, so a turn's prompt
-does not begin with the last one's tokens, and a trajectory cannot be one row.
+The protocol is that of ``run_multi_turn_vllm.py --enable_thinking``: public tests give feedback, and the history holds
+what follows a response's thinking. So a turn's prompt does not begin with the last one's tokens, and a trajectory gives
+a row for each turn. It ends when a program passes all public tests (``stop_at_success``), at the last turn, when the
+next prompt would be too long, or by an infrastructure failure.
 """
 
 from typing import Any
@@ -12,12 +14,14 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
 from cobalt.completion import request_seed
-from cobalt.errors import InfraError, first_line
-from cobalt.prompts import prompts_of
-from cobalt.sandbox import ExecutionResult
+from cobalt.errors import InfraError, InputError, first_line
+from cobalt.extraction import extract_code
+from cobalt.inference.conversation import history_text
+from cobalt.prompts import feedback_message, feedback_to_policy, prompts_of, with_feedback
+from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.training.manager import VALIDATES, SharedService, service_of_online, unscored
-from cobalt.training.online import OVERLONG, ROLLOUT_FAILED, Game
-from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings
+from cobalt.training.online import OVERLONG, ROLLOUT_FAILED
+from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings, is_finished
 from cobalt.training.settings import CPU_BACKEND, Method
 
 
@@ -56,26 +60,32 @@ class TurnLoop(AgentLoopBase):
         if TurnLoop.service is None:
             TurnLoop.service = service_of_online(reward)
         described: Any = OmegaConf.to_container(self.config.cobalt, resolve=True)
-        prompts = prompts_of(described["prompts"])
-        game = Game(method, reward, self.tokenizer, self.rollout_config, self.apply_chat_template_kwargs or {}, prompts)
-        turns = 1 if columns[VALIDATES] else method.turns
-        prompt = await self.ct_build_initial_tokens(list(columns["raw_prompt"]))
-        trajectory = game.begin(columns["raw_prompt"], prompt, columns.get("tools_kwargs"), turns)
+        prompts, turns = prompts_of(described["prompts"]), 1 if columns[VALIDATES] else method.turns
+        public = (columns.get("tools_kwargs") or {}).get("public_test_cases")
+        if public is None and turns > 1:
+            raise InputError(
+                "the training data lack extra_info.tools_kwargs.public_test_cases, whose feedback the turns show: "
+                "make them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
+            )
+        tests = TestCases.parse(public) if public is not None and turns > 1 else None
+        tokenizer: Any = self.tokenizer
+        messages = list(columns["raw_prompt"])
+        prompt = await self.ct_build_initial_tokens(list(messages))
         rows: list[AgentLoopOutput] = []
-        while trajectory.open:
+        failed = overlong = False
+        while True:
             sampling = dict(sampling_params)
             if self.config.cobalt.backend == CPU_BACKEND:
                 sampling["seed"] = seed_of(self.config.cobalt.seed, columns, len(rows))
-            request = {"prompt_ids": list(trajectory.next_prompt), "sampling_params": sampling}
+            request = {"prompt_ids": list(prompt), "sampling_params": sampling}
             try:
                 made = await self.server_manager.generate(request_id=uuid4().hex, **request)
             except Exception as error:
                 raise InfraError(f"the engine failed: {type(error).__name__}: {first_line(error)}") from error
             response = list(made.token_ids)[: self.rollout_config.response_length]
-            code = game.take(trajectory, response)
             rows.append(
                 AgentLoopOutput(
-                    prompt_ids=list(trajectory.prompts[-1]),
+                    prompt_ids=list(prompt),
                     response_ids=response,
                     response_mask=[1] * len(response),
                     response_logprobs=made.log_probs[: len(response)] if made.log_probs else None,
@@ -84,14 +94,31 @@ class TurnLoop(AgentLoopBase):
                     extra_fields={**made.extra_fields, ROLLOUT_FAILED: False, OVERLONG: False},
                 )
             )
-            if len(rows) == turns or trajectory.tests is None:
+            if len(rows) == turns or tests is None:
                 break
+
+            # run the program, as the reward manager reads it
+            text = tokenizer.decode(response, skip_special_tokens=True)
+            is_whole = is_finished(response, self.rollout_config.response_length, tokenizer.eos_token_id)
+            code = extract_code(text, reward.extraction) if is_whole or not reward.require_end else None
             try:
-                result = await (await TurnLoop.service.opened()).run(code, trajectory.tests)
+                result = await (await TurnLoop.service.opened()).run(code, tests)
             except SERVICE_ERRORS as error:
-                result = ExecutionResult.infra(len(trajectory.tests), str(error))
-            game.go_on(trajectory, result)
-        rows[-1].extra_fields |= {ROLLOUT_FAILED: trajectory.failed, OVERLONG: trajectory.overlong}
+                result = ExecutionResult.infra(len(tests), str(error))
+            failed = result.infra_error is not None
+            if failed or (result.solved and method.stop_at_success):
+                break
+
+            # the next prompt shows what it did
+            answer = history_text(text, True, reward.extraction, not is_whole)
+            feedback = feedback_message(feedback_to_policy(with_feedback(result, tests), prompts), prompts)
+            messages += [{"role": "assistant", "content": answer}, feedback]
+            # token ids are made as veRL makes those of its data
+            template = {**(self.apply_chat_template_kwargs or {}), "add_generation_prompt": True, "tokenize": False}
+            prompt = tokenizer.encode(tokenizer.apply_chat_template(messages, **template), add_special_tokens=False)
+            if overlong := len(prompt) > self.rollout_config.prompt_length:
+                break
+        rows[-1].extra_fields |= {ROLLOUT_FAILED: failed, OVERLONG: overlong}
         return rows
 
 

@@ -1,26 +1,19 @@
-"""Online multi-turn training (GRPO-MT, VeRPO-MT): how the policy plays, and how programs become advantages.
+"""Online multi-turn training (GRPO-MT, VeRPO-MT): how programs are scored in their trajectories, and become advantages.
 
-``Game`` holds the protocol, which is that of ``run_multi_turn_vllm.py --enable_thinking``: public tests give feedback,
-and the history holds what follows a response's thinking. A trajectory ends when a program passes all public tests
-(``stop_at_success``), at the last turn, when the next prompt would be too long, or by an infrastructure failure.
-``agent_loops`` plays it in veRL.
+``agent_loops`` plays the trajectories.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from cobalt.completion import Message
-from cobalt.errors import InfraError, InputError
+from cobalt.errors import InfraError
 from cobalt.extraction import extract_code
-from cobalt.inference.conversation import history_text
-from cobalt.prompts import COBALT, PromptSet, feedback_message, feedback_to_policy, with_feedback
 from cobalt.rewards.online import (
     against_all,
     against_others,
@@ -30,96 +23,16 @@ from cobalt.rewards.online import (
     verpo_mt_advantages,
     weights_of_tests,
 )
-from cobalt.sandbox import ExecutionResult, TestCases
+from cobalt.sandbox import TestCases
 from cobalt.training.batch_scores import MIN_VALID_SHARE, neutralise_groups
 from cobalt.training.responses import ResponseScorer, follows
-from cobalt.training.scoring import Batch, RewardSettings, Score, is_finished
+from cobalt.training.scoring import Batch, Score
 from cobalt.training.settings import Method
 
 ROLLOUT_FAILED = "rollout_failed"
 """Column: whether the infrastructure ended the row's trajectory."""
 OVERLONG = "rollout_overlong"
 """Column, and a cost: whether the row's trajectory ended because its next prompt would have been too long."""
-
-
-@dataclass
-class Trajectory:
-    """One conversation of the policy. ``prompts`` and ``responses`` have one entry of token ids per turn played."""
-
-    messages: list[Message]
-    next_prompt: tuple[int, ...]
-    tests: TestCases | None
-    """Public ones; None with a single turn."""
-    prompts: list[tuple[int, ...]] = field(default_factory=list)
-    responses: list[list[int]] = field(default_factory=list)
-    open: bool = True
-    failed: bool = False
-    """An infrastructure failure ended it: nothing may be learned from it."""
-    overlong: bool = False
-    """It ended because its next prompt would have been too long."""
-
-
-class Game:
-    """The rules of a trajectory, for any engine."""
-
-    def __init__(
-        self,
-        method: Method,
-        reward: RewardSettings,
-        tokenizer: Any,
-        config: Any,
-        template: Mapping[str, Any] = MappingProxyType({}),
-        prompts: PromptSet = COBALT,
-    ):
-        """``config``: veRL's ``rollout``; ``template``: arguments of the chat template beside the messages."""
-        self._method, self._reward, self._tokenizer, self._template = method, reward, tokenizer, template
-        self._prompts = prompts
-        self._max_prompt, self._max_response = config.prompt_length, config.response_length
-
-    def begin(self, messages: Any, prompt: Sequence[int], tools_kwargs: Any, turns: int) -> Trajectory:
-        """A trajectory of at most ``turns``. ``tools_kwargs``: of the data.
-
-        Raises ``InputError`` where turns are to follow and the data holds no tests to give feedback.
-        """
-        tests = (tools_kwargs or {}).get("public_test_cases") if turns > 1 else None
-        if tests is None and turns > 1:
-            raise InputError(
-                "the training data lack extra_info.tools_kwargs.public_test_cases, whose feedback the turns show: "
-                "make them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
-            )
-        public = None if tests is None else TestCases.parse(tests)
-        return Trajectory(list(messages), tuple(prompt), public)
-
-    def take(self, trajectory: Trajectory, response: list[int]) -> str | None:
-        """Add the response of a turn. Returns its program, as the reward manager reads it."""
-        trajectory.prompts.append(trajectory.next_prompt)
-        trajectory.responses.append(response)
-        if self._reward.require_end and not self._has_end(response):
-            return None
-        return extract_code(self._text_of(response), self._reward.extraction)
-
-    def go_on(self, trajectory: Trajectory, result: ExecutionResult) -> None:
-        """Make the next prompt from what the program of this turn did, or end the trajectory."""
-        trajectory.failed = result.infra_error is not None
-        trajectory.open = not trajectory.failed and not (result.solved and self._method.stop_at_success)
-        if trajectory.open and trajectory.tests is not None:
-            text, was_cut = self._text_of(trajectory.responses[-1]), not self._has_end(trajectory.responses[-1])
-            answer = history_text(text, True, self._reward.extraction, was_cut)
-            shown = feedback_to_policy(with_feedback(result, trajectory.tests), self._prompts)
-            feedback = feedback_message(shown, self._prompts)
-            trajectory.messages += [{"role": "assistant", "content": answer}, feedback]
-            # token ids are made as veRL makes those of its data
-            settings = {**self._template, "add_generation_prompt": True, "tokenize": False}
-            text = self._tokenizer.apply_chat_template(trajectory.messages, **settings)
-            trajectory.next_prompt = tuple(self._tokenizer.encode(text, add_special_tokens=False))
-            trajectory.overlong = len(trajectory.next_prompt) > self._max_prompt
-            trajectory.open = not trajectory.overlong
-
-    def _has_end(self, response: list[int]) -> bool:
-        return is_finished(response, self._max_response, self._tokenizer.eos_token_id)
-
-    def _text_of(self, response: list[int]) -> str:
-        return self._tokenizer.decode(response, skip_special_tokens=True)
 
 
 def shares_of_updates(trajectories: Sequence[Sequence[int]], updates: int) -> list[list[int]]:
