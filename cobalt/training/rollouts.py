@@ -34,14 +34,14 @@ class CobaltReplayBuffer(ReplayBuffer):
     def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> Any:
         in_order: Any = [uid for uid in self.prompt_global_steps[partition_id] if uid in sampleable_keys]
         uids, rows, steps = super()._select_prompt_uids(partition_id, in_order, batch_size)
-        places = {uid: place for place, uid in enumerate(uids)}
-        rows = {key: tag for key, tag in rows.items() if problem_of(key) in places}
-        rows = dict(sorted(rows.items(), key=lambda row: (places[problem_of(row[0])], *turn_of(row[0]))))
-        if not rows:
+        numbers = {uid: number for number, uid in enumerate(uids)}
+        places = {key: place_of(key) for key in rows}
+        kept = sorted((numbers[uid], *turn, key) for key, (uid, *turn) in places.items() if uid in numbers)
+        if not kept:
             raise SetupError(
                 f"stopped: all responses to {len(uids)} prompts were lost in the rollout; its log above has the errors"
             )
-        return uids, rows, steps
+        return uids, {key: rows[key] for *_, key in kept}, steps
 
 
 class CobaltReplayBufferAsync(CobaltReplayBuffer, ReplayBufferAsync):
@@ -64,25 +64,23 @@ def refuse_errors(errors: Iterable[str | None]) -> None:
         raise InputError(error)
 
 
-def problem_of(key: str) -> str:
-    """The problem of a row, whose ``key`` is veRL's ``PROBLEM_SESSION_TURN``."""
-    return key.rsplit("_", 2)[0]
+def place_of(key: str) -> tuple[str, int, int]:
+    """Problem, session and turn of a row, whose ``key`` in veRL's queue is made of them."""
+    problem, session, turn = key.rsplit("_", 2)
+    return problem, int(session), int(turn)
 
 
-def turn_of(key: str) -> tuple[int, int]:
-    """The session and the turn of a row."""
-    _, session, turn = key.rsplit("_", 2)
-    return int(session), int(turn)
-
-
-def trajectories_of(batch: Any) -> dict[tuple[str, str], list[int]]:
+def trajectories_of(batch: Any) -> dict[tuple[str, int], list[int]]:
     """The rows of each (problem, session), turn by turn, without veRL's padding. Those of a problem are neighbours."""
-    places = [key.rsplit("_", 2) for key in batch.keys]
-    numbers = {problem: number for number, problem in enumerate(dict.fromkeys(problem for problem, *_ in places))}
-    found: dict[tuple[str, str], list[int]] = {}
-    rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
-    for row in sorted(rows, key=lambda row: (numbers[places[row][0]], *map(int, places[row][1:]))):
-        found.setdefault((places[row][0], places[row][1]), []).append(row)
+    numbers: dict[str, int] = {}
+    places = []
+    for row, (key, tag) in enumerate(zip(batch.keys, batch.tags, strict=True)):
+        if not tag.get("is_padding", False):
+            problem, session, turn = place_of(key)
+            places.append((numbers.setdefault(problem, len(numbers)), session, turn, problem, row))
+    found: dict[tuple[str, int], list[int]] = {}
+    for _, session, _, problem, row in sorted(places):
+        found.setdefault((problem, session), []).append(row)
     return found
 
 

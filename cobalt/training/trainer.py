@@ -30,7 +30,7 @@ from cobalt.training.resume import CHECKPOINT
 from cobalt.training.rollouts import (
     neutral_totals,
     own_buffer,
-    problem_of,
+    place_of,
     refuse_errors,
     trajectories_of,
     with_lost,
@@ -90,7 +90,7 @@ class CobaltTrainer(PPOTrainer):
     def _note_thrown_away(self, buffer: Any, clear: Callable[..., None], partition_id: str, uids: set[str]) -> None:
         """Keep what responses cost that no step trains on, as those of the filter's groups; then clear them."""
         rows = buffer.partitions[partition_id].items()
-        self._thrown_away += [tag for key, tag in rows if problem_of(key) in uids]
+        self._thrown_away += [tag for key, tag in rows if place_of(key)[0] in uids]
         clear(partition_id, uids)
 
     def _init_resource_pool_mgr(self) -> None:
