@@ -369,8 +369,8 @@ def test_a_run_that_ends_before_its_last_step_is_a_failure(run):
 @pytest.mark.parametrize(
     ("budget", "after", "last"),
     [
-        ("{responses: 34}", 0, 3),
-        ("{gpu_seconds: 36}", 0, 4),
+        *((f"{{responses: {limit}}}", 0, last) for limit, last in [(26, 3), (30, 3), (34, 3), (36, 4)]),
+        *((f"{{gpu_seconds: {limit}}}", 0, last) for limit, last in [(34, 3), (36, 4)]),
         ("{responses: 34}", 2, 3),  # known before the first step of a resumed run
         ("{responses: 30}", 3, 3),  # spent
     ],
