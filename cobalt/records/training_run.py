@@ -74,7 +74,7 @@ def resumed_step(trainer: Mapping[str, Any]) -> int:
         return 0
     if not (step := tracker.read_text().strip()).isdecimal():
         raise InputError.at(tracker, None, "names no checkpoint; write the number of one into it, or remove it")
-    return int(step) if tracker.with_name(f"global_step_{step}").is_dir() else 0  # as veRL, which then begins anew
+    return int(step) if int(step) in saved_steps(tracker.parent) else 0  # as veRL, which then begins anew
 
 
 def saved_steps(folder: str | Path) -> dict[int, Path]:

@@ -166,8 +166,9 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
 def _refuse_ignored(config: Any) -> None:
     """Raise ``InputError`` for settings that veRL 0.9.1 does not read, and for values that Cobalt cannot work with."""
     for section in dict.fromkeys(name.split(".")[0] for name in MOVED):
-        for name in _set_in(config.get(section) or {}, f"{section}."):
-            refuse_moved(name)
+        for name, value in flat(config.get(section) or {}, f"{section}."):
+            if value is not None:  # the default of all of them
+                refuse_moved(name)
     for name, (default, told) in REPLACED.items():
         if OmegaConf.select(config, name) != default:
             raise InputError(f"{name}: {told}")
@@ -210,10 +211,10 @@ def refuse_moved(name: str) -> None:
         raise InputError(f"{name}: veRL 0.9.1 ignores it; {newer or 'it always scores while it generates'}")
 
 
-def _set_in(section: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Names of the settings that are not null, which is their default."""
+def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings of nested sections by their dotted names."""
     for name, value in section.items():
         if isinstance(value, Mapping):
-            yield from _set_in(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield f"{prefix}{name}"
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -51,18 +51,16 @@ class CpuPlatform(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None: ...
+    def nothing(self, *_: Any, **__: Any) -> None:
+        """There is no other device to choose, to wait for, to empty or to profile."""
 
-    def synchronize(self, device_index: int | None = None) -> None: ...
+    set_device = synchronize = set_allocator_settings = empty_cache = nothing
+    profiler_start = profiler_stop = cudart = nothing
 
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
     manual_seed_all = manual_seed
-
-    def set_allocator_settings(self, settings: str) -> None: ...
-
-    def empty_cache(self) -> None: ...
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
         return None, None
@@ -76,10 +74,6 @@ class CpuPlatform(PlatformBase):
     def nvtx_range(self, msg: str) -> Any:
         return nullcontext()
 
-    def profiler_start(self) -> None: ...
-
-    def profiler_stop(self) -> None: ...
-
     def ray_resource_name(self) -> str:
         return "GPU"
 
@@ -88,9 +82,6 @@ class CpuPlatform(PlatformBase):
 
     def is_ipc_supported(self) -> bool:
         return False
-
-    def cudart(self) -> None:
-        return None
 
 
 _init_process_group = torch.distributed.init_process_group

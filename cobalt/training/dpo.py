@@ -26,7 +26,7 @@ from cobalt.records import Manifest, read_jsonl
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import changes, file_sha256, read_manifest, refuse_unwritable, tell_other_origin
 from cobalt.records.rows import Message, Row
-from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME, training_manifest
+from cobalt.records.training_run import MANIFEST_NAME, resumed_step, training_manifest
 from cobalt.training.cluster import cpu_variables
 from cobalt.training.config import ROOM
 from cobalt.training.preflight import refuse_missing_gpus, refuse_unusable_loggers
@@ -160,7 +160,7 @@ def main(config: DpoConfig) -> None:
     }
     manifest = Manifest(folder / MANIFEST_NAME, "cobalt dpo", described, content, [config.train_file])
     manifest.output, manifest.counts = folder, {"pairs": len(pairs), "left_out": left_out}
-    begun = last_checkpoint(folder)
+    begun = resumed_step({"resume_mode": "auto", "default_local_dir": folder})
     if begun:
         stored = read_manifest(training_manifest(folder)).get("content", {})
         if told := changes(stored, content):
@@ -243,10 +243,3 @@ def encoded_pairs(path: Path, tokenizer: Any, most: int) -> tuple[list[dict[str,
             pairs.append(ids)
         count += 1
     return pairs, count - len(pairs)
-
-
-def last_checkpoint(folder: Path) -> int:
-    """The step of the last complete checkpoint; 0 without one. A killed training may leave a part of a later one."""
-    tracker = folder / TRACKER_NAME
-    step = int(tracker.read_text()) if tracker.is_file() else 0
-    return step if (folder / CHECKPOINT.format(step)).is_dir() else 0

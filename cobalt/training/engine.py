@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id, get_device_name
-from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu, offload_fsdp_optimizer
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.utils import postprocess_batch_func
@@ -54,18 +53,10 @@ class CobaltEngine(FSDPEngineWithLMHead):
 
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """veRL's, which also loads what another number of ranks has saved."""
-        checkpoint = Path(local_path)
-        if saved_ranks(checkpoint)[0] == torch.distributed.get_world_size():
-            super().load_checkpoint(local_path, *args, **kwargs)
-            return
-        if self._is_offload_param:
-            load_fsdp_model_to_gpu(self.module)
-        load_other_ranks(checkpoint, self.module, self.optimizer, self.lr_scheduler)
-        torch.distributed.barrier()
-        if self._is_offload_param:
-            offload_fsdp_model_to_cpu(self.module)
-        if self._is_offload_optimizer:
-            offload_fsdp_optimizer(self.optimizer)
+        if saved_ranks(Path(local_path))[0] != torch.distributed.get_world_size():
+            parts = self.module, self.optimizer, self.lr_scheduler
+            self.checkpoint_manager.load_checkpoint = lambda local_path, **_: load_other_ranks(Path(local_path), *parts)
+        super().load_checkpoint(local_path, *args, **kwargs)
 
 
 def restore_frequencies(model: torch.nn.Module) -> None:

@@ -1,13 +1,7 @@
-"""``cobalt train``: veRL's ``main_ppo`` with this project's reward manager, on the backend that is asked for.
+"""``cobalt train``: veRL's ``main_ppo`` with this project's reward manager. ``HELP`` tells settings and exit codes.
 
-Takes veRL's hydra overrides. Ours are under ``cobalt``: see ``verl/config``. Runs in the Ray cluster at
-``RAY_ADDRESS``, or in a local one of its own. ``--check`` looks at configuration, files and machine. ``--cfg job``
-prints the configuration (with ``--resolve`` without interpolations). Both start nothing. With ``--log FILE`` the
-console shows a progress bar, and the file everything else. ``--lock_fd`` is for the recipes: the descriptor of
-``training.lock`` in the output folder, which they have locked.
-
-Exit codes: 0 done, 1 a crash, 2 bad overrides, files or settings, or a folder in which another training runs, 3 no
-execution service, too many failures of it, GPUs or packages that are not there, 130 Ctrl-C.
+Runs in the Ray cluster at ``RAY_ADDRESS``, or in a local one of its own. ``--lock_fd`` is for the recipes: the
+descriptor of ``training.lock`` in the output folder, which they have locked.
 
 Hydra takes some overrides that training would not: misspelt settings that are added (``+KEY``), and values of another
 type than veRL's. Both are refused here.
@@ -20,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +150,12 @@ def composed(overrides: Sequence[str], config_dir: Path | None, config_name: str
         return compose(config_name, [*search, *overrides], **options)
 
 
+@cache
+def defaults(config_name: str) -> Any:
+    """veRL's own configuration, as dictionaries."""
+    return OmegaConf.to_container(composed([], None, config_name), resolve=True)
+
+
 def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None, config_name: str = CONFIG_NAME) -> None:
     """Raise ``InputError`` for the first setting that veRL, recipe and preset do not know and that is nearly another.
 
@@ -189,8 +190,7 @@ def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None, config_na
 
 def refuse_mistyped(config: Any, config_name: str = CONFIG_NAME) -> None:
     """Raise ``InputError`` for the first value of a composed configuration that is of another type than veRL's."""
-    defaults: Any = OmegaConf.to_container(composed([], None, config_name), resolve=True)
-    for name, value, expected in _mismatches(OmegaConf.to_container(config), defaults):
+    for name, value, expected in _mismatches(OmegaConf.to_container(config), defaults(config_name)):
         raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
 
 

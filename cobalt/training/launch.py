@@ -10,9 +10,8 @@ from cobalt.errors import SetupError
 from cobalt.prompts import described
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
-from cobalt.records.manifest import file_sha256, tell_other_origin
+from cobalt.records.manifest import tell_other_origin
 from cobalt.records.training_run import (
-    MANIFEST_NAME,
     METRICS_FILE,
     START_MODEL,
     hold_folder,
@@ -24,7 +23,7 @@ from cobalt.sandbox.checkers import checker_identity
 from cobalt.training.cluster import run_and_watch
 from cobalt.training.config import completed, has_own_manager
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
-from cobalt.training.resume import OPERATION_SETTINGS, finished_at, refuse_other_settings
+from cobalt.training.resume import OPERATION_SETTINGS, fingerprint, finished_at, manifest_of
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import PAPER, VERL, TrainingConfig
 from cobalt.training.training_log import budget_of
@@ -72,11 +71,7 @@ def refuse_other_verl() -> None:
 
 
 def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
-    """``completed`` and the run's manifest, which is not written yet. Raises ``CobaltError`` for what would fail.
-
-    The manifest is ``training.manifest.json`` beside the checkpoints: the resolved configuration, data hashes,
-    versions. Its content identifies data, model and reward.
-    """
+    """``completed`` and the run's manifest. Raises ``CobaltError`` for what would fail."""
     from omegaconf import OmegaConf, open_dict
 
     ready, settings = completed(config, given), TrainingConfig.of(config)
@@ -89,17 +84,12 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
         with open_dict(ready):
             ready.cobalt.prompts = described(PromptsConfig().prompt_set(train_files))
 
-    def fingerprint(path: str) -> str:
-        """A local file's hash; the address of any other."""
-        return file_sha256(path) if Path(path).is_file() else path
-
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     reward = resolved["reward"]
     function = reward["custom_reward_function"]
     scores = {k: v for k, v in (reward.get("reward_kwargs") or {}).items() if k not in OPERATION_SETTINGS}
     data = {name: as_list(resolved["data"][name]) for name in DATA_FILES}
     content = {
-        **{f"data.{name}": [fingerprint(path) for path in paths] for name, paths in data.items()},
         START_MODEL: model_identity(resolved["actor_rollout_ref"]["model"]["path"]),
         "reward.reward_manager": reward["reward_manager"]["name"],
         **{f"reward.reward_kwargs.{name}": value for name, value in scores.items()},
@@ -111,10 +101,6 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
         checker = checker_identity(rewards.limits.get("checker", "exact"))
     for path in data["train_files"]:
         tell_other_origin(path, model_id=content[START_MODEL], checker=checker)
-    folder = Path(config.trainer.default_local_dir)
-    inputs = [path for paths in data.values() for path in paths if "://" not in path]  # others: remote file systems
     resolved["seed"] = settings.seed
-    manifest = Manifest(folder / MANIFEST_NAME, "cobalt train", resolved, content, inputs)
-    manifest.output, manifest.counts = folder, {"overlong_prompts_left_out": left_out}
-    refuse_other_settings(resolved, content, reshards=True)
-    return ready, manifest
+    counts = {"overlong_prompts_left_out": left_out}
+    return ready, manifest_of("cobalt train", resolved, content, data, counts, reshards=True)

@@ -16,9 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 import ray
-import torch
 from omegaconf import OmegaConf
-from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from cobalt.errors import CobaltError, first_line
@@ -135,8 +133,11 @@ class StreamingRewardManager(RewardManagerBase):
         arrived = time.time()
         self._scoring += 1
         try:
-            items = await asyncio.to_thread(self._scorer.items, rows_of(data), self._width)
-            validates = bool(data.non_tensor_batch[VALIDATES][-1])
+            columns, responses = data.non_tensor_batch, data.batch["responses"]
+            lengths = columns.get("response_len", [responses.shape[1]] * len(data))  # missing: one without padding
+            ids = [row[: int(length)].tolist() for row, length in zip(responses, lengths, strict=True)]
+            items = await asyncio.to_thread(self._scorer.items, ids, columns, self._width)
+            validates = bool(columns[VALIDATES][-1])
             batch = Batch(await self.service.opened(), self._scorer.counter(), validates, self._runs)
             if validates or not isinstance(self._scorer, TrajectoryScorer):
                 named, more = await self._scorer.score(items[-1], batch), {}
@@ -147,7 +148,7 @@ class StreamingRewardManager(RewardManagerBase):
                         feedback = await public_feedback(items[-1], program, batch, self._prompts)
                         more = {FEEDBACK: feedback, PROGRAM: program}
             else:
-                failed = data.non_tensor_batch["tool_extra_fields"][-1][ROLLOUT_FAILED]
+                failed = columns["tool_extra_fields"][-1][ROLLOUT_FAILED]
                 programs = await self._scorer.programs(items, failed, batch)
                 named, more = dict(programs[-1].score), {PROGRAMS: [asdict(program) for program in programs]}
         except Exception as error:
@@ -158,15 +159,3 @@ class StreamingRewardManager(RewardManagerBase):
                 self._runs.clear()
         times = {} if validates else {ARRIVED: arrived, SCORED: time.time()}
         return {"reward_score": named.pop("score"), "reward_extra_info": {**named, INFRA: 0.0, **more, **times}}
-
-
-def rows_of(data: Any) -> DataProto:
-    """The rows of a trajectory as ``ResponseScorer`` reads them. veRL pads prompts on their right here."""
-    prompts, responses = data.batch["prompts"], data.batch["responses"]
-    lengths = data.non_tensor_batch.get("response_len")
-    if lengths is None:  # a single row without padding
-        lengths = [responses.shape[1]] * len(data)
-    mask = torch.arange(responses.shape[1]) < torch.tensor([int(length) for length in lengths])[:, None]
-    tensors = {"prompts": prompts, "responses": responses}
-    tensors["attention_mask"] = torch.cat([torch.ones_like(prompts), mask.to(prompts.dtype)], 1)
-    return DataProto.from_dict(tensors, non_tensors=data.non_tensor_batch)

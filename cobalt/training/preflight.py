@@ -7,6 +7,7 @@ import os
 import re
 import runpy
 import sys
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -48,16 +49,10 @@ CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 
 def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     """Raise ``InputError`` or ``SetupError`` for the first thing that a run of this configuration would fail on."""
-    from omegaconf import OmegaConf
-
     batch, policy, trainer = config.data.train_batch_size, config.actor_rollout_ref, config.trainer
     actor, rollout, model = policy.actor, policy.rollout, policy.model
     on_cpu = settings.backend == CPU_BACKEND
-    for name in NUMBERS:
-        if (value := OmegaConf.select(config, name)) is not None and value < 1:
-            raise InputError(f"{name}={value} is less than 1")
-    if not 0 <= actor.optim.lr < math.inf:
-        raise InputError(f"actor_rollout_ref.actor.optim.lr={actor.optim.lr} is no learning rate")
+    refuse_numbers(config, NUMBERS, "actor_rollout_ref.actor.optim.lr")
 
     # settings with which training would be another than what was asked for
     if settings.share_prompts:
@@ -133,6 +128,17 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         refuse_missing_gpus(trainer.n_gpus_per_node)
     if rollout.name == SGLANG:
         refuse_missing_compiler()
+
+
+def refuse_numbers(config: Any, counts: Sequence[str], rate: str) -> None:
+    """Raise ``InputError`` for one of ``counts`` below 1 (null is none), and for a learning rate that is none."""
+    from omegaconf import OmegaConf
+
+    for name in counts:
+        if (value := OmegaConf.select(config, name)) is not None and value < 1:
+            raise InputError(f"{name}={value} is less than 1")
+    if not 0 <= (value := OmegaConf.select(config, rate)) < math.inf:
+        raise InputError(f"{rate}={value} is no learning rate")
 
 
 def refuse_missing_gpus(gpus: int) -> None:
@@ -359,36 +365,35 @@ def _rows(config: Any, name: str) -> int | None:
 
 def _refuse_rows_without_public_tests(paths: list[str]) -> None:
     """Raise ``InputError`` for the first row whose responses would get no feedback. Remote files are not looked at."""
-    from pyarrow.parquet import ParquetFile
-
-    column, *fields = PUBLIC_TESTS.split(".")
-    for path in (path for path in paths if "://" not in path):
-        table = ParquetFile(path).read(columns=[PUBLIC_TESTS])  # without the column where the file has none
-        for number, row in enumerate(table.to_pylist(), 1):
-            text = row.get(column)
-            for field in fields:
-                text = (text or {}).get(field)
-            try:
-                TestCases.parse(text or "")
-            except ValueError as error:
-                problem = f"row {number}: {PUBLIC_TESTS}: {error if text else 'missing'}"
-                needs = "cobalt.online and cobalt.sdpo show feedback on these tests"
-                maker = "preproc/verl_preproc_*_turn.py write them where their input has public_test_cases"
-                raise InputError.at(path, None, f"{problem}; {needs}: {maker}") from None
+    for path, number, text in _values(paths, PUBLIC_TESTS):
+        try:
+            TestCases.parse(text or "")
+        except ValueError as error:
+            problem = f"row {number}: {PUBLIC_TESTS}: {error if text else 'missing'}"
+            needs = "cobalt.online and cobalt.sdpo show feedback on these tests"
+            maker = "preproc/verl_preproc_*_turn.py write them where their input has public_test_cases"
+            raise InputError.at(path, None, f"{problem}; {needs}: {maker}") from None
 
 
 def _refuse_contexts(paths: list[str], prompt_key: str) -> None:
     """Raise ``InputError`` for the first row that is a stored context. Remote files are not looked at."""
+    for path, number, messages in _values(paths, prompt_key):
+        if any(message["role"] == "assistant" for message in messages):
+            problem = f"row {number}: {prompt_key}: goes on with a conversation, and trajectories of cobalt.online"
+            maker = "preproc/verl_preproc_single_turn.py writes problems"
+            raise InputError.at(path, None, f"{problem} begin with a problem: {maker}")
+
+
+def _values(paths: Sequence[str], column: str) -> Iterator[tuple[str, int, Any]]:
+    """Path, number and value of each row of the local files; None where it has none. ``column``: a dotted name."""
     from pyarrow.parquet import ParquetFile
 
     for path in (path for path in paths if "://" not in path):
-        batches = ParquetFile(path).iter_batches(columns=[prompt_key])
-        prompts = (prompt for batch in batches for prompt in batch.column(0).to_pylist())
-        for number, messages in enumerate(prompts, 1):
-            if any(message["role"] == "assistant" for message in messages):
-                problem = f"row {number}: {prompt_key}: goes on with a conversation, and trajectories of cobalt.online"
-                maker = "preproc/verl_preproc_single_turn.py writes problems"
-                raise InputError.at(path, None, f"{problem} begin with a problem: {maker}")
+        batches = ParquetFile(path).iter_batches(columns=[column])
+        for number, value in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
+            for name in column.split("."):
+                value = (value or {}).get(name)
+            yield path, number, value
 
 
 def refuse_missing_liger() -> None:

@@ -5,11 +5,9 @@ An error in the reward function is raised: it would otherwise be learned.
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
-
-from verl import DataProto
 
 from cobalt.errors import CobaltError, InputError, first_line
 from cobalt.extraction import THINK_END, extract_code
@@ -47,10 +45,12 @@ class ResponseScorer:
             function = compute_score.args[0]
         self.gives_batch = BATCH in inspect.signature(function).parameters
 
-    def items(self, data: DataProto, width: int) -> list[dict[str, Any]]:
-        """One set of arguments of ``compute_score`` per response. ``width``: most tokens of a response."""
-        responses, columns, end_token = data.batch["responses"], data.non_tensor_batch, self.tokenizer.eos_token_id
-        ids_B = [ids[:end].tolist() for ids, end in zip(responses, response_lengths(data), strict=True)]
+    def items(self, ids_B: Sequence[list[int]], columns: Mapping[str, Any], width: int) -> list[dict[str, Any]]:
+        """One set of arguments of ``compute_score`` per response.
+
+        ``ids_B``: token ids; ``columns``: of the data; ``width``: most tokens of a response.
+        """
+        end_token = self.tokenizer.eos_token_id
         texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
         rule = self.settings.extraction
         infos_B = columns.get("extra_info", [None] * len(ids_B))
@@ -132,8 +132,3 @@ def program_of(item: Mapping[str, Any]) -> str | None:
 def knows_thinking(tokenizer: Any) -> bool:
     """Whether a policy of this tokenizer thinks: ``</think>`` is in its chat template, or a token of its own."""
     return THINK_END in str(tokenizer.chat_template) or THINK_END in tokenizer.get_vocab()
-
-
-def response_lengths(data: DataProto) -> list[int]:
-    """Valid tokens of each response."""
-    return data.batch["attention_mask"][:, data.batch["prompts"].shape[-1] :].sum(-1).tolist()

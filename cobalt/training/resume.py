@@ -1,15 +1,17 @@
 """What a training that goes on from a checkpoint may change, and whether anything is left for it to do."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.records.manifest import changes, read_manifest, without_secrets
-from cobalt.records.training_run import START_MODEL, resumed_step, training_manifest, weights_of
+from cobalt.records import Manifest
+from cobalt.records.manifest import changes, file_sha256, read_manifest, without_secrets
+from cobalt.records.training_run import MANIFEST_NAME, START_MODEL, resumed_step, training_manifest, weights_of
+from cobalt.training.config import flat
 from cobalt.training.preflight import total_steps
 
 CHECKPOINT = "global_step_{}"
@@ -47,11 +49,37 @@ IN_CONTENT = (
 """Settings that a manifest's content holds, files by their hashes."""
 
 
-def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any], reshards: bool = False) -> None:
+def manifest_of(
+    command: str,
+    config: dict[str, Any],
+    content: dict[str, Any],
+    files: Mapping[str, Sequence[str]],
+    counts: dict[str, Any],
+    reshards: bool = False,
+) -> Manifest:
+    """A training's manifest, ``training.manifest.json`` beside the checkpoints. It is not written yet.
+
+    ``config``: the whole resolved configuration; ``content``: what identifies model and reward; ``files``: of ``data``,
+    which are identified by hashes, on remote file systems by addresses. Raises as ``refuse_other_settings``.
+    """
+    inputs = [path for paths in files.values() for path in paths if "://" not in path]
+    hashes = {f"data.{name}": [fingerprint(path) for path in paths] for name, paths in files.items()}
+    content, folder = {**hashes, **content}, Path(config["trainer"]["default_local_dir"])
+    manifest = Manifest(folder / MANIFEST_NAME, command, config, content, inputs)
+    manifest.output, manifest.counts = folder, counts
+    refuse_other_settings(config, content, reshards)
+    return manifest
+
+
+def fingerprint(path: str) -> str:
+    """A local file's hash; the address of any other."""
+    return file_sha256(path) if Path(path).is_file() else path
+
+
+def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any], reshards: bool) -> None:
     """Raise ``InputError`` if the training that made the checkpoint had other settings than may change.
 
-    ``config``: the whole resolved configuration; ``content``: what identifies files and the reward; ``reshards``: the
-    number of GPUs may differ, with FSDP2.
+    ``reshards``: the number of GPUs may differ, with FSDP2.
     """
     trainer = config["trainer"]
     if not (step := resumed_step(trainer)):
@@ -89,7 +117,7 @@ def saved_ranks(shards: Path) -> tuple[int, int]:
 
 def fixed(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that may not change, by dotted names. Left out: those in the content, and those that are null."""
-    settings = dict(_flat(config))
+    settings = dict(flat(config))
     model = settings.get(START_MODEL)
     kept = {
         name: value
@@ -114,11 +142,3 @@ def finished_at(config: Any) -> int | None:
 def _length(config: Mapping[str, Any]) -> tuple[Any, ...]:
     trainer, budget = config["trainer"], config["cobalt"].get("budget")
     return trainer["total_training_steps"], trainer["total_epochs"], budget and dict(budget)
-
-
-def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -1,18 +1,13 @@
 """``cobalt rft``: rejection-sampling fine-tuning with veRL's own trainer, in processes of ``torch.distributed.run``.
 
-Takes hydra overrides of veRL's configuration ``sft_trainer_engine``, with ``verl/config/rft`` over it. Examples are
-those of ``process_multi_turn_taco.py --for rft``. Nothing is sampled and no program is run, so neither Ray nor an
-execution service is needed.
-
-Exit codes: 0 done, 1 a crash, 2 bad overrides, files or settings, or a folder in which another training runs, 3 GPUs or
-packages that are not there, 130 Ctrl-C.
+Takes hydra overrides of veRL's configuration ``sft_trainer_engine``, with ``verl/config/rft`` over it. Nothing is
+sampled and no program is run, so neither Ray nor an execution service is needed.
 """
 
 import argparse
 import math
 import sys
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
@@ -21,11 +16,11 @@ from cobalt.errors import InputError
 from cobalt.preproc.bandit_prompts import load_tokenizer
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
-from cobalt.records.manifest import file_sha256, refuse_unwritable, tell_other_origin
-from cobalt.records.training_run import MANIFEST_NAME, resumed_step
+from cobalt.records.manifest import refuse_unwritable, tell_other_origin
+from cobalt.records.training_run import resumed_step
 from cobalt.training.cluster import cpu_variables
 from cobalt.training.config import ROOM, SHARED_ENGINE, WEIGHTS_VARIABLE
-from cobalt.training.hydra_main import composed, hydra_command
+from cobalt.training.hydra_main import defaults, hydra_command
 from cobalt.training.preflight import (
     DATA_FILES,
     as_list,
@@ -33,11 +28,12 @@ from cobalt.training.preflight import (
     refuse_missing_data,
     refuse_missing_gpus,
     refuse_missing_liger,
+    refuse_numbers,
     refuse_unknown_layers,
     refuse_unusable_loggers,
 )
 from cobalt.training.processes import train_in_processes
-from cobalt.training.resume import refuse_other_settings
+from cobalt.training.resume import manifest_of
 from cobalt.training.settings import CPU_BACKEND, KEEP, TOKENS, TrainingConfig
 
 CONFIG_NAME = "sft_trainer_engine"
@@ -118,28 +114,21 @@ def refuse_ignored(config: Any) -> None:
             raise InputError(f"{name}={found}: cobalt rft needs {value}")
     if config.trainer.max_ckpt_to_keep is not None:
         raise InputError(f"trainer.max_ckpt_to_keep: {KEEP}")
-    defaults = composed([], None, CONFIG_NAME).data
+    of_verl = defaults(CONFIG_NAME)["data"]
     for name in IGNORED:
-        if config.data[name] != defaults[name]:
+        if config.data[name] != of_verl[name]:
             raise InputError(f"data.{name}={config.data[name]} has no effect on cobalt rft: leave it out")
 
 
 def checked(config: Any, _given: Collection[str] = ()) -> Plan:
-    """The manifest and the steps. Raises ``CobaltError`` for what would fail.
-
-    The manifest is ``training.manifest.json`` beside the checkpoints, as of ``cobalt train``.
-    """
+    """The manifest and the steps. Raises ``CobaltError`` for what would fail."""
     from cobalt.training.rft_data import StoredAnswers
 
     refuse_ignored(config)
     TrainingConfig.of(config)
     refuse_missing_data(config.data, "preproc/process_multi_turn_taco.py --for rft makes it")
     data, trainer = config.data, config.trainer
-    for name in NUMBERS:
-        if (value := OmegaConf.select(config, name)) is not None and value < 1:
-            raise InputError(f"{name}={value} is less than 1")
-    if not 0 <= config.optim.lr < math.inf:
-        raise InputError(f"optim.lr={config.optim.lr} is no learning rate")
+    refuse_numbers(config, NUMBERS, "optim.lr")
     if data.max_token_len_per_gpu < data.max_length:
         raise InputError(
             f"data.max_token_len_per_gpu={data.max_token_len_per_gpu} has no room for an example of"
@@ -173,20 +162,12 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     steps = trainer.total_training_steps or per_epoch * trainer.total_epochs
 
     resolved: Any = OmegaConf.to_container(config, resolve=True)
-    content = {
-        **{f"data.{name}": [file_sha256(path) for path in paths] for name, paths in files.items()},
-        "model.path": model_identity(config.model.path),
-    }
     resolved["seed"] = trainer.seed
-    folder = Path(trainer.default_local_dir)
-    inputs = [path for paths in files.values() for path in paths]
-    manifest = Manifest(folder / MANIFEST_NAME, "cobalt rft", resolved, content, inputs)
-    manifest.output = folder
-    manifest.counts = {name: {"examples": len(found), "left_out": found.left_out} for name, found in sets.items()}
+    model = model_identity(config.model.path)
     for path in files["train_files"]:
-        tell_other_origin(path, model_id=content["model.path"])
-    refuse_other_settings(resolved, content)
-    return Plan(manifest, steps, per_epoch)
+        tell_other_origin(path, model_id=model)
+    counts = {name: {"examples": len(found), "left_out": found.left_out} for name, found in sets.items()}
+    return Plan(manifest_of("cobalt rft", resolved, {"model.path": model}, files, counts), steps, per_epoch)
 
 
 def train(config: Any, _given: Collection[str], own: argparse.Namespace) -> None:

@@ -1,15 +1,20 @@
-"""veRL's main loop with our trainer."""
+"""How training comes to Ray: veRL's main loop with our trainer."""
 
+import os
 import secrets
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-import ray
+import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
 from verl.trainer import main_ppo
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-from cobalt.training.cluster import RUNNER, cpu_variables, cpus_of_node, join_or_start
+from cobalt.errors import SetupError
+from cobalt.records.manifest import without_userinfo
+from cobalt.serving.handles import cluster_address
+from cobalt.training.cluster import CPUS_PER_GPU, RUNNER, cpu_variables, cpus_of_node, logger_variables
 from cobalt.training.config import (
     BASE_RANK,
     PLAIN_ENGINE,
@@ -51,19 +56,46 @@ def runtime_environment(config: Any) -> dict[str, Any]:
     if config.cobalt.backend == CPU_BACKEND:
         variables |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu"}
         variables |= cpu_variables(config.trainer.n_gpus_per_node)
+    loggers = logger_variables(Path(config.trainer.default_local_dir))
+    loggers |= {"WANDB_MODE": os.environ["WANDB_MODE"]} if "WANDB_MODE" in os.environ else {}
+    # Ray would show a password
+    variables |= {name: value for name, value in loggers.items() if value == without_userinfo(value)}
     return {**environment, "env_vars": {**environment.get("env_vars", {}), **variables}}
 
 
 def connect_and_prepare(config: Any) -> Callable[[], None]:
-    """Connect to Ray. Returns the function that trains. ``config``: as ``completed`` makes it.
+    """Join the cluster at ``RAY_ADDRESS``, or start a local one. Returns the function that trains.
 
-    Raises ``InputError``, and ``SetupError`` where the cluster lacks GPUs or programs cannot be run.
+    ``config``: as ``completed`` makes it. Raises ``InputError``, and ``SetupError`` where programs cannot be run, or
+    where the cluster has fewer free CPUs or GPUs than veRL asks for, and would wait for without a word.
     """
-    cpus, gpus = config.ray_kwargs.ray_init.num_cpus, None
-    if config.cobalt.backend == CPU_BACKEND:
-        gpus = config.trainer.n_gpus_per_node  # logical ones
-        cpus = cpus or cpus_of_node(gpus)
-    join_or_start(config, runtime_environment(config), cpus, gpus)
+    from ray._private import state
+
+    trainer, is_on_cpu = config.trainer, config.cobalt.backend == CPU_BACKEND
+    gpus, others = trainer.n_gpus_per_node, 1 + trainer.nnodes  # CPUs for controller and stores of veRL's queue
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(address=cluster_address(), runtime_env=runtime_environment(config))
+    else:
+        # CPUs are logical, and those of a small machine would not do; so are GPUs of training on CPU cores
+        cpus = max(0 if is_on_cpu else len(os.sched_getaffinity(0)), cpus_of_node(gpus))
+        ray.init(
+            address="local",
+            runtime_env=runtime_environment(config),
+            num_cpus=config.ray_kwargs.ray_init.num_cpus or cpus,
+            num_gpus=gpus if is_on_cpu else None,
+            include_dashboard=False,
+        )
+    wanted, there = gpus * trainer.nnodes, ray.cluster_resources().get("GPU", 0)
+    if wanted > there:
+        raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {there:g}")
+    free = [(node.get("CPU", 0), node.get("GPU", 0)) for node in state.available_resources_per_node().values()]
+    fitting = [node for node in free if node[0] >= gpus * CPUS_PER_GPU and node[1] >= gpus]
+    if len(fitting) < trainer.nnodes or sum(cpus for cpus, _ in free) < wanted * CPUS_PER_GPU + others:
+        by_node = ", ".join(f"{of_node[0]:g} CPUs and {of_node[1]:g} GPUs" for of_node in free)
+        raise SetupError(
+            f"veRL asks Ray for {CPUS_PER_GPU} CPUs with each GPU, on its node, and for {others} more. Free are, by "
+            f"node: {by_node}. Start Ray with more (--num-cpus), or an evaluator that reserves fewer (EVALUATOR_ARGS)"
+        )
     if has_own_manager(config):
         RewardSettings.read(config.reward.reward_kwargs).check()
     return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(name=RUNNER)(Runner))  # pyright: ignore[reportCallIssue]

@@ -53,23 +53,6 @@ READ_BY_PASSES = (
 """Columns of veRL's queue from which log-probabilities and losses are computed."""
 
 
-class RecordedTracking:
-    """veRL's logger, which also appends each call to ``metrics.jsonl``. ``after``: called with each training step."""
-
-    def __init__(self, tracking: Any, folder: str, after: Any):
-        self._tracking, self._folder, self._after = tracking, folder, after
-
-    def log(self, data: dict[str, Any], step: int, **kwargs: Any) -> None:
-        """Append one JSON object, and log as veRL does."""
-        append_metrics(self._folder, step, data)
-        self._tracking.log(data=data, step=step, **kwargs)
-        if "training/global_step" in data:
-            self._after()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tracking, name)
-
-
 class CobaltTrainer(PPOTrainer):
     """What we add to veRL's trainer. The subclasses below say when rollouts and updates run."""
 
@@ -110,7 +93,16 @@ class CobaltTrainer(PPOTrainer):
 
     @logger.setter
     def logger(self, tracking: Any) -> None:
-        self._logger = RecordedTracking(tracking, self.config.trainer.default_local_dir, self._after_step)
+        log, folder = tracking.log, self.config.trainer.default_local_dir
+
+        def record(data: dict[str, Any], step: int, **kwargs: Any) -> None:
+            append_metrics(folder, step, data)
+            log(data=data, step=step, **kwargs)
+            if "training/global_step" in data:
+                self._after_step()
+
+        tracking.log = record
+        self._logger = tracking
 
     def _save_checkpoint(self) -> None:
         callback, self.checkpoint_callback = self.checkpoint_callback, CheckpointCallback()

@@ -16,7 +16,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from verl.trainer import main_ppo
 
 from cobalt.errors import CobaltError, InputError, SetupError
-from cobalt.training import cluster, runner
+from cobalt.training import cluster, runner, scoring
 from cobalt.training.config import completed
 from cobalt.training.runner import Runner
 
@@ -26,7 +26,8 @@ def cluster_of(monkeypatch):
     """Stands in for Ray, with these free resources by node. Gives the settings that it was started with."""
     started = []
     monkeypatch.setattr(runner.ray, "init", lambda **settings: started.append(settings))
-    monkeypatch.setattr(cluster, "cluster_address", lambda: "there:1")
+    monkeypatch.setattr(runner, "cluster_address", lambda: "there:1")
+    monkeypatch.setattr(scoring, "check_service", lambda *_, **__: {})
     monkeypatch.setenv("RAY_ADDRESS", "there:1")
 
     def run(*nodes):
@@ -83,21 +84,17 @@ def test_the_papers_token_counts_are_looked_up_before_training(cluster_of, monke
 )
 def test_cpus_that_verl_would_wait_for_are_missed_before_training(cluster_of, cpus, told):
     cluster_of(*[{"GPU": 4.0, "CPU": free} for free in cpus])
-    config = SimpleNamespace(trainer=SimpleNamespace(n_gpus_per_node=4, nnodes=2, default_local_dir="runs"))
-    with (
-        pytest.raises(SetupError, match=f"3 CPUs with each GPU, on its node, and for 3 more.*: {told}")
-        if told
-        else (nullcontext())
-    ):
-        cluster.join_or_start(config, {"env_vars": {}}, None)
+    config = completed(compose(LOCAL, "trainer.n_gpus_per_node=4", "trainer.nnodes=2"))
+    told = f"3 CPUs with each GPU, on its node, and for 3 more.*: {told}" if told else ""
+    with pytest.raises(SetupError, match=told) if told else nullcontext():
+        runner.connect_and_prepare(config)
 
 
 def test_a_local_ray_has_the_logical_cpus_that_verl_asks_for(cluster_of, monkeypatch):
     started = cluster_of({"GPU": 4.0, "CPU": 64.0})
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1})
-    trainer = SimpleNamespace(n_gpus_per_node=4, nnodes=1, default_local_dir="runs")
-    cluster.join_or_start(SimpleNamespace(trainer=trainer), {"env_vars": {}}, None)
+    runner.connect_and_prepare(completed(compose(LOCAL, "trainer.n_gpus_per_node=4")))
     assert started[0]["num_cpus"] == 4 * 3 + 2
 
 

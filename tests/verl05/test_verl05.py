@@ -113,7 +113,8 @@ async def test_scores_are_those_of_response_scorer_on_the_last_token(tokenizer, 
     responses = [respond(4), respond(1), respond(2, "a longer plan"), "no program"]
     scorer, batch = ResponseScorer(tokenizer, compute_score, {}), make_batch(tokenizer, responses, prev_best=0.25)
     own = Batch(ExecutionService(FakeService()), tokenizer_counter(tokenizer), False)
-    expected = [await scorer.score(item, own) for item in scorer.items(batch, batch.batch["responses"].shape[-1])]
+    ids = [[*tokenizer.encode(response), tokenizer.eos_token_id][:WIDTH] for response in responses]
+    expected = [await scorer.score(item, own) for item in scorer.items(ids, batch.non_tensor_batch, WIDTH)]
 
     # veRL calls it where no event loop runs
     tensor, info = await asyncio.to_thread(rewards, responses, prev_best=0.25)

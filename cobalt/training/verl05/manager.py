@@ -15,7 +15,7 @@ from verl.workers.reward_manager.registry import register
 
 from cobalt.errors import CobaltError
 from cobalt.training.batch_scores import InfraGuard, fill_with_mean, neutralise_groups
-from cobalt.training.responses import ResponseScorer, response_lengths
+from cobalt.training.responses import ResponseScorer
 from cobalt.training.scoring import INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, Score
 
 MANAGER_NAME = "cobalt"
@@ -77,7 +77,7 @@ class BatchRewardManager:
         groups_B = data.non_tensor_batch.get("uid", range(len(data)))  # without names each row is a group of its own
         filled_B = fill_with_mean(totals_B) if validates else neutralise_groups(totals_B, groups_B)
         rewards = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
-        for row, (end, reward) in enumerate(zip(response_lengths(data), filled_B, strict=True)):
+        for row, (end, reward) in enumerate(zip(lengths_of(data), filled_B, strict=True)):
             rewards[row, max(end - 1, 0)] = reward
         # veRL wants equal keys for all samples, and has a key "score" itself. Rows without a score get means.
         names = dict.fromkeys(name for scores in scores_B for name in scores) or dict.fromkeys(SCORE_NAMES)
@@ -88,7 +88,9 @@ class BatchRewardManager:
 
     def _outcomes(self, data: DataProto, validates: bool) -> list[Score | Exception]:
         """Named scores of each response, or the infrastructure's error. Raises ``InputError``."""
-        items = self.scorer.items(data, data.batch["responses"].shape[-1])
+        responses = data.batch["responses"]
+        ids_B = [ids[:end].tolist() for ids, end in zip(responses, lengths_of(data), strict=True)]
+        items = self.scorer.items(ids_B, data.non_tensor_batch, responses.shape[-1])
         count_tokens = self.scorer.counter()
 
         async def score(item: dict[str, Any], batch: Batch) -> Score | Exception:
@@ -106,3 +108,8 @@ class BatchRewardManager:
             return asyncio.run(score_all())
         except SERVICE_ERRORS as error:
             return [error] * len(items)
+
+
+def lengths_of(data: DataProto) -> list[int]:
+    """Valid tokens of each response."""
+    return data.batch["attention_mask"][:, data.batch["prompts"].shape[-1] :].sum(-1).tolist()

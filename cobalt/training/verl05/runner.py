@@ -17,10 +17,10 @@ from cobalt.errors import CobaltError, InputError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
-from cobalt.records.training_run import MANIFEST_NAME, START_MODEL, hold_folder
+from cobalt.records.training_run import START_MODEL, hold_folder
 from cobalt.training.hydra_main import composed, refuse_misspelt, refuse_mistyped
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
-from cobalt.training.resume import OPERATION_SETTINGS, finished_at, refuse_other_settings
+from cobalt.training.resume import OPERATION_SETTINGS, finished_at, manifest_of
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import TOKENS, TrainingConfig
 from cobalt.training.verl05.manager import MANAGER_NAME  # registers it, also in the process of the task runner
@@ -105,10 +105,7 @@ def train(config: Any) -> None:
 
 
 def checked(config: Any) -> Manifest:
-    """The run's manifest, not written yet. Raises ``CobaltError`` for what would fail.
-
-    It is ``training.manifest.json`` beside the checkpoints: the resolved configuration, data hashes, versions.
-    """
+    """The run's manifest. Raises ``CobaltError`` for what would fail."""
     RewardSettings.read(config.reward.reward_kwargs)
     refuse_unusable(config, TrainingConfig(loss_weights=TOKENS))  # the release's are veRL 0.5.0's own: always there
     left_out = refuse_cut_prompts(config)
@@ -116,14 +113,9 @@ def checked(config: Any) -> Manifest:
     files = {name: as_list(resolved["data"][name]) for name in DATA_FILES}
     function, scores = resolved["custom_reward_function"], resolved["reward_model"]["reward_kwargs"]
     content = {
-        **{f"data.{name}": [file_sha256(path) for path in paths] for name, paths in files.items()},
         START_MODEL: model_identity(resolved["actor_rollout_ref"]["model"]["path"]),
         **{f"reward_model.reward_kwargs.{k}": v for k, v in scores.items() if k not in OPERATION_SETTINGS},
         "custom_reward_function": {**function, "path": file_sha256(function["path"])},
     }
-    folder = Path(config.trainer.default_local_dir)
-    inputs = [path for paths in files.values() for path in paths]
-    manifest = Manifest(folder / MANIFEST_NAME, "python -m cobalt.training.verl05", resolved, content, inputs)
-    manifest.output, manifest.counts = folder, {"overlong_prompts_left_out": left_out}
-    refuse_other_settings(resolved, content)
-    return manifest
+    counts = {"overlong_prompts_left_out": left_out}
+    return manifest_of("python -m cobalt.training.verl05", resolved, content, files, counts)
