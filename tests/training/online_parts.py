@@ -8,7 +8,8 @@ from pathlib import Path
 import hydra
 import numpy as np
 import torch
-from omegaconf import OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf, open_dict
 from verl import DataProto
 
 from cobalt.errors import SetupError
@@ -27,16 +28,29 @@ LOCAL = "reward.reward_kwargs.executor=local"
 
 
 @cache
-def composed(overrides, recipe, preset):
-    function = f"reward.custom_reward_function.path={ROOT}/verl/code_reward_func_think.py"
-    search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
+def composed(recipe, preset):
+    search = f"hydra.searchpath=['file://{ROOT}/verl/config']"
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        return hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}", function, *overrides])
+        return hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}"])
+
+
+def compose_recipe(recipe, preset, *overrides):
+    """What ``cobalt train`` composes. Hydra takes long: it makes each base once, and values are set here."""
+    config = deepcopy(composed(recipe, preset))
+    for one in OverridesParser.create().parse_overrides(list(overrides)):
+        if one.is_delete():
+            section, _, name = one.key_or_group.rpartition(".")
+            with open_dict(config):
+                del (OmegaConf.select(config, section) if section else config)[name]
+        else:
+            OmegaConf.update(config, one.key_or_group, one.value(), force_add=True)
+    return config
 
 
 def compose(*overrides, recipe="multi_turn", preset="one-gpu-vllm"):
-    """What ``cobalt train`` composes."""
-    return deepcopy(composed(overrides, recipe, preset))
+    """``compose_recipe`` with our reward function."""
+    function = f"reward.custom_reward_function.path={ROOT}/verl/code_reward_func_think.py"
+    return compose_recipe(recipe, preset, function, *overrides)
 
 
 def make_method(**changes):

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
+from online_parts import compose_recipe
 
 ROOT = Path(__file__).parents[2]
 POLICY = "actor_rollout_ref"
@@ -34,10 +34,7 @@ def release_values(recipe: str) -> dict[str, Any]:
 
 def differences(recipe: str, preset: str) -> dict[str, tuple[Any, Any]]:
     """Settings of the method in which the recipe is not the release: the release's value, and ours."""
-    search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
-    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        config = hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}"])
-    found = {}
+    config, found = compose_recipe(recipe, preset), {}
     for name, value in release_values(recipe).items():
         ours = OmegaConf.select(config, name, default=value)  # of what this veRL does not know, nothing
         if ours != value and not isinstance(ours, DictConfig) and not name.startswith(NOT_METHOD):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from online_parts import compose_recipe
 from release_settings import differences, release_values
 
 from cobalt.errors import InputError
@@ -50,12 +51,6 @@ VERLS = {
 MODELS = {"paper-qwen3": "Qwen/Qwen3-8B", "paper-r1-llama": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"}
 IN_CPU = ("+recipe=multi_turn", "+preset=cpu")
 every_preset = pytest.mark.parametrize("preset", PRESETS)
-
-
-def compose_recipe(recipe, preset, *overrides):
-    search = f"hydra.searchpath=['file://{CONFIG_DIR}']"
-    with initialize_config_module(CONFIG_MODULE, version_base=None):
-        return compose(CONFIG_NAME, [search, f"+recipe={recipe}", f"+preset={preset}", *overrides])
 
 
 def run_recipe(script, *arguments, **environment):

@@ -1,17 +1,11 @@
 """Preference optimisation on stored answers: its tokens, what it refuses, and a training that is killed."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-
 import pytest
 import torch
-from online_parts import MODEL, ROOT
+from killed_recipes import killed_and_resumed
+from online_parts import MODEL
 from torch.nn.functional import logsigmoid
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from waiting import wait_for
 
 from cobalt.errors import InputError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
@@ -71,21 +65,10 @@ def test_what_would_fail_or_be_ignored_is_refused(pairs, setting, reason):
 @pytest.mark.ci
 def test_a_training_that_is_killed_takes_the_steps_of_a_plain_one(pairs):
     """The plain one: AdamW on the mean of -log sigmoid(beta (margin - reference's margin)) of all pairs."""
-    steps, lr, beta, folder = 10, 1e-4, 0.3, pairs.parent / "out"
-    knobs = {"PRESET": "cpu", "TRAIN_FILE": str(pairs), "OUTPUT_DIR": str(folder), "PYTHON": sys.executable}
+    steps, lr, beta = 10, 1e-4, 0.3
     settings = [f"learning_rate={lr}", f"beta={beta}", "train_batch_size=8", "per_device_train_batch_size=4"]
     settings += [f"max_steps={steps}", "save_strategy=steps", "save_steps=3"]
-
-    def start():
-        environment = {**os.environ, **knobs}
-        return subprocess.Popen(["bash", "scripts/train_dpo.sh", *settings], cwd=ROOT, env=environment)
-
-    process, tracker = start(), folder / "latest_checkpointed_iteration.txt"
-    wait_for(tracker.exists)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    assert start().wait() == 0
-    found = [row["train/loss"] for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())]
+    found, merged = killed_and_resumed("scripts/train_dpo.sh", pairs, settings, 3)
 
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     rows, _ = encoded_pairs(pairs, AutoTokenizer.from_pretrained(MODEL), 1000)
@@ -111,9 +94,6 @@ def test_a_training_that_is_killed_takes_the_steps_of_a_plain_one(pairs):
     assert found == pytest.approx(expected, rel=0.02, abs=1e-4)
     assert found[-1] < found[0] / 2
 
-    merged = folder.parent / "merged"
-    command = ["bash", "scripts/merge_checkpoint.sh", folder, merged]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **knobs}, check=True)
     trained = AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32)
     for name, weight in trained.named_parameters():
         assert torch.allclose(weight, model.get_parameter(name), atol=2e-3, rtol=0.01), name

@@ -184,7 +184,7 @@ def bandit(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("bandit")
     write_data(folder, make_rows(16), make_rows(4))
-    first = trained(folder, 2)
+    first = trained(folder, 2, EXECUTOR="local")
     log, metrics = (folder / "logs/train.log").read_text(), read_metrics(folder / "out/metrics.jsonl")
     (folder / "out" / "global_step_2").rename(folder / "before")
     (folder / "out" / "latest_checkpointed_iteration.txt").write_text("1")

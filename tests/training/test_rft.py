@@ -1,18 +1,12 @@
-"""Fine-tuning on stored answers: its tokens, what it refuses, and a training that is killed twice."""
-
-import json
-import os
-import signal
-import subprocess
-import sys
+"""Fine-tuning on stored answers: its tokens, what it refuses, and a training that is killed."""
 
 import pytest
 import torch
+from killed_recipes import killed_and_resumed
 from online_parts import MODEL, ROOT
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from waiting import wait_for
 
 from cobalt.errors import InputError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
@@ -122,28 +116,12 @@ def test_the_worker_that_was_killed_is_named_and_not_what_the_others_say_of_it()
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_training_that_is_killed_twice_takes_the_steps_of_a_plain_one(examples):
+def test_a_training_that_is_killed_at_the_end_of_an_epoch_takes_the_steps_of_a_plain_one(examples):
     """The plain one: AdamW on the mean cross-entropy of all response tokens of a batch, in the sampler's order."""
     batch, steps, lr, seed = 16, 10, 3e-4, 7
-    folder = examples.parent / "out"
-    knobs = {"PRESET": "cpu", "TRAIN_FILE": str(examples), "OUTPUT_DIR": str(folder), "PYTHON": sys.executable}
     settings = [f"optim.lr={lr}", f"trainer.total_training_steps={steps}", f"trainer.seed={seed}"]
-    command = ["bash", "scripts/train_rft.sh", *settings, f"data.train_batch_size={batch}", "trainer.save_freq=3"]
-
-    def start():
-        return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **knobs})
-
-    def saved():
-        tracker = folder / "latest_checkpointed_iteration.txt"
-        return int(tracker.read_text()) if tracker.exists() else 0
-
-    for checkpoint in (3, 6):  # in an epoch, which has two steps, and at the end of one
-        process = start()
-        wait_for(lambda least=checkpoint: saved() >= least)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-    assert start().wait() == 0
-    found = [row["train/loss"] for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())]
+    settings += [f"data.train_batch_size={batch}", "trainer.save_freq=6"]
+    found, merged = killed_and_resumed("scripts/train_rft.sh", examples, settings, 6)  # an epoch has two steps
 
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
@@ -167,10 +145,6 @@ def test_a_training_that_is_killed_twice_takes_the_steps_of_a_plain_one(examples
     assert found == pytest.approx(expected, rel=0.01)
     assert found[-1] < found[0] / 2
 
-    merged = folder.parent / "merged"
-    subprocess.run(
-        ["bash", "scripts/merge_checkpoint.sh", folder, merged], cwd=ROOT, env={**os.environ, **knobs}, check=True
-    )
     weights = load_file(merged / "model.safetensors")
     for name, weight in model.state_dict().items():
         if name in weights:

@@ -1,7 +1,6 @@
 """Rollouts of SGLang, up to the engine: what the recipes ask for reaches it through veRL's own code, or is refused."""
 
 import importlib
-import importlib.machinery
 import json
 import re
 import sys
@@ -14,11 +13,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from online_parts import LOCAL, MODEL, compose
+from stand_in import StandIn
 from verl.utils.config import omega_conf_to_dataclass
 
 from cobalt.errors import InputError, SetupError
 from cobalt.training import launch, preflight
-from cobalt.training.config import BASE_RANK, NOT_SGLANG, completed
+from cobalt.training.config import BASE_RANK, NOT_SGLANG, completed, flat
 from cobalt.training.runner import runtime_environment
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -35,18 +35,11 @@ SAMPLING = {"temperature", "top_p", "top_k", "repetition_penalty", "max_new_toke
 """Some of the settings of its sampling. Another one is an error there."""
 
 
-def flat(section: Any, prefix: str = "") -> dict[str, Any]:
-    found = {}
-    for name, value in section.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
-
-
 @pytest.mark.parametrize("recipe", ["multi_turn", "grpo_online"])
 def test_training_is_the_same_with_either_engine(recipe):
     """Prompts are shared, batches made and weights updated by settings in which the engine does not occur."""
     vllm, sglang = (completed(compose(LOCAL, f"{ROLLOUT}.name={name}", recipe=recipe)) for name in ("vllm", "sglang"))
-    settings = [flat(OmegaConf.to_container(config, resolve=True)) for config in (vllm, sglang)]
+    settings = [dict(flat(OmegaConf.to_container(config, resolve=True))) for config in (vllm, sglang)]
     differ = {name for name in {*settings[0], *settings[1]} if settings[0].get(name) != settings[1].get(name)}
     reads = tuple(f"{ROLLOUT}.{name}" for name in ("name", "engine_kwargs."))
     assert {name for name in differ if not name.startswith((*reads, "distillation."))} == set()
@@ -111,27 +104,12 @@ def test_a_missing_package_or_compiler_is_named_with_its_remedy(monkeypatch, tmp
     launch.checked(config)
 
 
-class StandIn:
-    """Any module of SGLang, with any names."""
-
-    def find_spec(self, name: str, _path: Any, _target: Any = None) -> Any:
-        if name.split(".")[0] == "sglang":
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
-        return None
-
-    def create_module(self, spec: Any) -> Any:
-        module = MagicMock()
-        module.__path__, module.__spec__, module.__version__ = [], spec, "0.5.12"
-        module.ServerArgs = make_dataclass("ServerArgs", [(name, Any, None) for name in SERVER_OPTIONS.split()])
-        return module
-
-    def exec_module(self, _module: Any) -> None: ...
-
-
 @pytest.fixture
 def server(monkeypatch):
     """veRL's server of SGLang, of a configuration, before and after it was launched."""
-    monkeypatch.setattr(sys, "meta_path", [StandIn(), *sys.meta_path])
+    options = make_dataclass("ServerArgs", [(name, Any, None) for name in SERVER_OPTIONS.split()])
+    stand_in = StandIn("sglang", __version__="0.5.12", ServerArgs=options)
+    monkeypatch.setattr(sys, "meta_path", [stand_in, *sys.meta_path])
     verls = importlib.import_module("verl.workers.rollout.sglang_rollout.async_sglang_server")
     monkeypatch.setattr(verls, "GenerateReqInput", SimpleNamespace)
     started = {}

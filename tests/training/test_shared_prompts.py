@@ -262,30 +262,6 @@ def test_a_context_may_have_responses_of_its_own_and_go_on_in_others():
     assert_close(with_gradients(shared, make_model(kernels=True), batch), expected)
 
 
-def test_a_token_is_computed_at_its_position_in_each_row_that_shares_it():
-    for seed in range(20):
-        prompts, responses = batch_of(random_prompts(seed, 3), seed)
-        rows = rows_by_prefix(prompts, [*map(len, responses)])
-        ids = [torch.cat([prompts[row], responses[row]]) for row in rows.rows]
-        for place, tokens, _, _ in shared_prompts.segments_of(rows):
-            for other in range(place, len(ids)):
-                if all(shared >= tokens.stop for shared in rows.shared[place + 1 : other + 1]):
-                    assert ids[other][tokens].equal(ids[place][tokens])
-
-
-def test_prompts_without_a_common_beginning_are_one_level_as_before():
-    """All prompts, then all responses in the order of their prompts, and no query or key between them that waits."""
-    batch = make_batch(MIXED)
-    rows, plan = rows_by_prefix(batch[0], [*map(len, batch[1])]), layout_of(batch).attention()
-    prompts = [rows.prompts[tree.start] for tree in rows.trees()]
-    of_prompts = [sum(rows.responses[place] for place in tree) for tree in rows.trees()]
-    assert plan.alone.query_starts.diff().tolist() == [*prompts, *rows.responses]
-    (level,) = plan.levels
-    assert (level.keys, level.queries) == (slice(0, 13), slice(13, 13 + sum(of_prompts)))
-    assert level.spans.query_starts.diff().tolist() == of_prompts
-    assert level.spans.key_starts.diff().tolist() == prompts
-
-
 @pytest.mark.parametrize(
     ("contexts", "responses", "shared"),
     [

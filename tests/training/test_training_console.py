@@ -34,7 +34,10 @@ with quiet_console(folder / "logs" / "train.log", config):
     exec(body)
 print("after the run")
 """
-STEPS = "step(1, **{'reward/total': -0.5, 'reward/acc': 0.0}); step(2, **{'reward/total': 0.5, 'reward/acc': 0.25})"
+STEPS = """
+step(1, **{'reward/total': -0.5, 'reward/acc': 0.0, 'rollout_corr/kl': 0.2})
+step(2, **{'reward/total': 0.5, 'reward/acc': 0.25, 'rollout_corr/kl': 1e-4})
+"""
 
 
 def run(folder, body, *overrides):
@@ -50,28 +53,22 @@ def test_what_runs_a_bar_and_a_summary(tmp_path):
     assert done.stdout.startswith("training some/model: 2 steps of 4 prompts with 8 responses each, hf rollouts\n")
     assert "2/2" in done.stderr and "reward +0.500, solved 25.0%, 2.5 s/step, 00:00 left" in done.stderr
     assert "-0.500, 0.500" in done.stdout and "0.000, 0.250" in done.stdout
+    assert ["largest", "rollout_corr/kl", "2.0e-01,", "step", "1"] in map(str.split, done.stdout.splitlines())
     assert f"next: bash scripts/merge_checkpoint.sh {tmp_path} models/{tmp_path.name}\nafter the run\n" in done.stdout
     assert "noise" not in done.stdout + done.stderr
     assert "pid=1) noise" in log and "noise of another process" in log
 
 
-def test_a_script_that_goes_on_is_not_told_what_to_run_next(tmp_path, monkeypatch):
+def test_a_run_that_a_budget_ends_promises_no_time_and_metrics_of_an_earlier_run_are_not_its_steps(
+    tmp_path, monkeypatch
+):
+    """A script that goes on is not told what to run next."""
     monkeypatch.setenv("COBALT_SCRIPT", "1")
-    done, _ = run(tmp_path, STEPS)
-    assert "after the run" in done.stdout and "next:" not in done.stdout
-
-
-def test_the_step_at_which_vllm_was_furthest_from_the_policy_is_named(tmp_path):
-    done, _ = run(tmp_path, "step(1, **{'rollout_corr/kl': 0.2}); step(2, **{'rollout_corr/kl': 1e-4})")
-    row = next(line for line in done.stdout.splitlines() if "rollout_corr/kl" in line)
-    assert row.split() == ["largest", "rollout_corr/kl", "2.0e-01,", "step", "1"]
-
-
-def test_a_run_that_a_budget_ends_promises_no_time_and_metrics_of_an_earlier_run_are_not_its_steps(tmp_path):
     done, _ = run(tmp_path, STEPS, "cobalt.budget={responses: 100}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("training some/model: ? steps of")
     assert "2/?" in done.stderr and "2.5 s/step]" in done.stderr and "left" not in done.stderr
+    assert "after the run" in done.stdout and "next:" not in done.stdout
     done, _ = run(tmp_path, "pass")
     assert "none: the run was finished already" in done.stdout
     assert "s/step" not in done.stdout + done.stderr
@@ -94,19 +91,15 @@ def test_the_bar_shows_none_of_the_steps_that_a_crash_undid(tmp_path):
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("raise SetupError('no service')", "cobalt.sandbox.errors.SetupError: no service (log: "),
-        (
-            "raise OSError(28, 'No space left')",
-            "cobalt.sandbox.errors.SetupError: output: No space left; make room, then",
-        ),
-        ("raise ValueError('odd\\nat length')", "cobalt.sandbox.errors.CobaltError: ValueError: odd (log: "),
+        ("raise SetupError('no service')", "SetupError: no service (log: "),
+        (f"{STEPS}\nraise OSError(28, 'No space left')", "SetupError: output: No space left; make room, then"),
+        (f"{STEPS}\nraise ValueError('odd\\nat length')", "CobaltError: ValueError: odd (log: "),
     ],
 )
-@pytest.mark.parametrize("steps", [STEPS, "pass"])
-def test_a_failure_is_one_line_that_names_the_log(tmp_path, body, told, steps):
-    done, log = run(tmp_path, f"{steps}; {body}")
+def test_a_failure_is_one_line_that_names_the_log(tmp_path, body, told):
+    done, log = run(tmp_path, body)
     assert done.returncode == 1 and "]Traceback" not in done.stderr, "the bar's line has not ended"
-    assert done.stderr.splitlines()[-1].startswith(told) and "train.log" in done.stderr.splitlines()[-1]
+    assert done.stderr.splitlines()[-1].startswith(f"cobalt.sandbox.errors.{told}") and "train.log" in done.stderr
     assert "merge_checkpoint" not in done.stdout
     assert ("Traceback" in log) == ("SetupError" not in body)
 

@@ -6,7 +6,6 @@ veRL's own. The argument, in JSON: ``modules`` that workers import, settings of 
 """
 
 import asyncio
-import importlib.machinery
 import json
 import os
 import sys
@@ -15,29 +14,13 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 import ray
 import torch
+from stand_in import StandIn
 
 TRANSFERS = 20
 VLLM = "0.24.0"
-
-
-class StandIn:
-    """Any module of vLLM, with any names."""
-
-    def find_spec(self, name: str, _path: Any, _target: Any = None) -> Any:
-        if name.split(".")[0] == "vllm":
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
-        return None
-
-    def create_module(self, spec: Any) -> Any:
-        module = MagicMock()
-        module.__path__, module.__spec__, module.__version__ = [], spec, VLLM
-        return module
-
-    def exec_module(self, _module: Any) -> None: ...
 
 
 def main(folder: Path, modules: list[str], rollout: dict[str, Any], variables: list[dict[str, str]]) -> None:
@@ -45,7 +28,7 @@ def main(folder: Path, modules: list[str], rollout: dict[str, Any], variables: l
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}\n")
     sys.path.insert(0, str(folder))
-    sys.meta_path.insert(0, StandIn())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, StandIn("vllm", __version__=VLLM))  # type: ignore[arg-type]
     # of separate Rays: both are job 1
     ray.get_runtime_context = lambda: SimpleNamespace(get_job_id=lambda: "01000000")
     os.environ.update(RANK="1", RAY_LOCAL_WORLD_SIZE="2", VERL_REPLICA_RANK="1", VERL_RAY_JOB_ID="01000000")
