@@ -66,13 +66,8 @@ PRESETS = {"gpu": GPU, "cpu": {**GPU, **CPU}}
 OURS = ("output_dir", "gradient_accumulation_steps", "report_to", "resume_from_checkpoint", "truncation_mode")
 """Settings of TRL that follow from others, or would have no effect."""
 MAY_CHANGE = (
-    *(
-        "num_train_epochs",
-        "max_steps",
-        "per_device_train_batch_size",
-        "gradient_checkpointing",
-        "dataloader_num_workers",
-    ),
+    *("num_train_epochs", "max_steps", "per_device_train_batch_size"),
+    *("gradient_checkpointing", "dataloader_num_workers"),
     *("save_strategy", "save_steps", "save_total_limit", "disable_tqdm"),
 )
 """Settings that a resumed training takes over, and that do not change what it learns."""

@@ -117,20 +117,14 @@ class SharedPromptEngine(PlainEngine):
         input_ids = micro_batch["input_ids"]
         cells = [torch.arange(*row) for row in pairwise(input_ids.offsets().tolist())]
         layout = lay_out(rows_of(micro_batch), cells.__getitem__, input_ids.device)
-        ids, positions, temperature = (
-            input_ids.values(),
-            micro_batch["position_ids"].values(),
-            micro_batch["temperature"],
-        )
+        ids, positions = input_ids.values(), micro_batch["position_ids"].values()
+        temperature = micro_batch["temperature"]
         temperature = float(temperature.flatten()[0] if isinstance(temperature, Tensor) else temperature)
         settings = temperature, with_entropy, self.engine_config.use_torch_compile
         with torch.autocast(get_device_name(), self._autocast_dtype):
             log_probs_R, entropies_R = score_tokens(self.module, self._head, layout, ids, positions, *settings)
-            spread = {}
-            for name, values_R in {
-                "log_probs": log_probs_R,
-                **({"entropy": entropies_R} if with_entropy else {}),
-            }.items():
+            spread, scores = {}, {"log_probs": log_probs_R} | ({"entropy": entropies_R} if with_entropy else {})
+            for name, values_R in scores.items():
                 # veRL has the value of a token at its predecessor's place
                 flat = values_R.new_zeros(len(ids)).index_put((layout.cells_R - 1,), values_R)
                 if "row_weights" in micro_batch:  # the value stays, its gradient is as many times as large

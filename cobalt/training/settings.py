@@ -1,6 +1,5 @@
 """The ``cobalt`` section of a training configuration, and what online training needs of the other sections."""
 
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
@@ -109,17 +108,13 @@ class TrainingConfig:
         """
         from omegaconf import OmegaConf
 
-        section = dict(config.get("cobalt", {}))
-        prefix, names = "cobalt.", fields(cls)
+        section: Any = OmegaConf.to_container(config.cobalt, resolve=True) if "cobalt" in config else {}
         try:
-            for name, kind in (("online", Method), ("sdpo", SelfDistillation)):
-                if isinstance(section.get(name), Mapping):
-                    prefix, names = f"cobalt.{name}.", fields(kind)
-                    section[name] = kind(**section[name])
-            prefix, names = "cobalt.", fields(cls)
             settings = cls(**section)
         except ValidationError as error:
-            raise InputError.of_setting(error, prefix, (field.name for field in names)) from None
+            *above, _ = error.errors()[0]["loc"]
+            names = fields({"online": Method, "sdpo": SelfDistillation}[str(above[0])] if above else cls)
+            raise InputError.of_setting(error, "cobalt.", (field.name for field in names)) from None
         if settings.online and settings.sdpo:
             raise InputError("cobalt.sdpo is for single turns and stored contexts: it excludes cobalt.online")
         for section_name, needs in (("online", ONLINE_NEEDS), ("sdpo", SDPO_NEEDS)):
