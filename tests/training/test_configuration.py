@@ -259,7 +259,6 @@ def test_dry_run_prints_the_resolved_configuration_and_starts_nothing(tmp_path):
     ("arguments", "knobs", "told"),
     [
         (["--force"], {}, "no argument '--force'"),
-        (["trainer.nnodes=1"], {}, "train.parquet: no such file"),
         ([], {"EVALUATOR_ARGS": "wrokers=2"}, "EVALUATOR_ARGS: wrokers: no such setting"),
         (["--dry-run"], {"PRESET": "one-gpu"}, "PRESET=one-gpu was removed: use one-gpu-vllm"),
         (["--dry-run"], {"ROLLOUT": "hf"}, "ROLLOUT was removed"),

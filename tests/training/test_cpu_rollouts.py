@@ -1,19 +1,15 @@
 """Rollouts on CPU cores: the policy's weights, seeds of requests and the ends of responses."""
 
 import asyncio
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
-from online_parts import MODEL, ROOT
+from online_parts import MODEL
 from transformers import AutoModelForCausalLM
 
 from cobalt.sampler.sampling import Row, sample_batch
 from cobalt.training.cpu_rollouts import TIED, CpuServer
-from cobalt.training.settings import VERL
 
 MOST = 48
 
@@ -82,28 +78,3 @@ def test_a_response_ends_where_the_tokenizer_says_though_the_model_names_no_end(
     asyncio.run(server.load(dict(policy.named_parameters()), 1))
     (tokens,) = answers(server, prompt, [5], temperature=0.0)
     assert tokens[-1] == minicoder.eos_token_id and len(tokens) < MOST
-
-
-CPU_PROCESS = """
-import verl, torch
-print("verl", verl.__version__, verl.__file__)
-import cobalt.training.worker
-from verl.plugin.platform import get_platform
-from verl.utils.device import get_device_name, get_nccl_backend, get_torch_device
-from verl.workers.engine.fsdp import transformer_impl
-print("device", get_device_name(), get_nccl_backend(), get_torch_device().mem_get_info(), type(get_platform()).__name__)
-print("pinned", transformer_impl.CPUOffloadPolicy(pin_memory=True).pin_memory)
-torch.distributed.init_process_group("cpu:gloo,cpu:gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
-print("group", torch.distributed.get_world_size())
-"""
-
-
-def test_verl_works_on_a_cpu():
-    """From the repository's root, whose folder ``verl`` must not hide the package."""
-    environment = {**os.environ, "VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "cobalt.training.cpu"}
-    command = [sys.executable, "-c", CPU_PROCESS]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert f"verl {VERL} " in done.stdout and "site-packages" in done.stdout
-    for line in ("device cpu gloo (0, 0) CpuPlatform", "pinned False", "group 1"):
-        assert line in done.stdout
