@@ -219,18 +219,12 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         ("transfer_queue.enable=false", "transfer_queue.enable=False: Cobalt needs True"),
         ("trainer.v1.sampler.sync_refill_failed_groups=true", "sync_refill_failed_groups=True: Cobalt needs False"),
         ("actor_rollout_ref.actor.checkpoint.async_save=true", "checkpoint.async_save=True: Cobalt needs False"),
-        (
-            f"{POLICY}.rollout.agent.agent_loop_manager_class=my.Manager",
-            "agent_loop_manager_class=my.Manager: Cobalt needs cobalt.training.rollouts.CobaltAgentLoopManager",
-        ),
+        (f"{POLICY}.rollout.agent.agent_loop_manager_class=my.Manager", "Cobalt needs cobalt.training.rollouts.Cobalt"),
         ("reward.reward_manager.module.path=my.py", "module.path=my.py: Cobalt needs pkg://cobalt.training.manager"),
         (REGISTER, "reward.reward_manager.source=register: Cobalt needs importlib"),
         ("reward.reward_manager.name=naive", "name=naive: for one of veRL's managers give " + REGISTER),
         # what Cobalt decides, even where veRL's default was asked for
-        (
-            f"+{POLICY}.model.override_config.attn_implementation=eager",
-            "attn_implementation=eager is sdpa with these settings of Cobalt: leave it out",
-        ),
+        (f"+{POLICY}.model.override_config.attn_implementation=eager", "attn_implementation=eager is sdpa with these"),
         # the rest
         ("cobalt.backend=cpu", "hf is for cobalt.backend=cpu"),
         (f"{POLICY}.rollout.name=hf", "hf is for cobalt.backend=cpu"),

@@ -297,11 +297,7 @@ def command(monkeypatch, capsys):
         (["trainer.stepz=1"], "cpu", "'trainer.stepz'"),
         (["reward.reward_kwargs.executer=local"], "cpu", "reward.reward_kwargs.executor"),
         (["--cfg", "job", "trainer.total_training_steps=two"], "cpu", "steps=two: expected an integer"),
-        (
-            ["actor_rollout_ref.actor.use_torch_compile=false"],
-            "cpu",
-            "give actor_rollout_ref.actor.fsdp_config.use_torch",
-        ),
+        (["actor_rollout_ref.actor.use_torch_compile=false"], "cpu", "give actor_rollout_ref.actor.fsdp_config"),
         (["trainer.logger=["], "cpu", "trainer.logger=["),
         ([""], "cpu", "mismatched input '<EOF>'"),
         (["+cobalt.online={turns: 2, method: ???}"], "cpu", "missing: cobalt.online.method"),
