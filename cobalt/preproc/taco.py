@@ -275,14 +275,16 @@ class Preparation:
         config, seen = self._config, set()
         self.ids = []
         invalid = InvalidLines(config.skip_invalid, quiet)
-        check, places = InstructionCheck(self.prompts, required=config.prompts is not None), itertools.count()
+        check, valid = InstructionCheck(self.prompts, required=config.prompts is not None), 0
 
         def parse(row: Record) -> Record:
+            nonlocal valid
             row = FORMATS[config.format].convert(row)
-            if (place := next(places)) < len(self._special):
+            if (place := valid + invalid.count) < len(self._special):
                 row = {**row, SEVERAL_ANSWERS: self._special[place]}
             taco_rows.refuse_unusable(row)
             check.see(row["instruction"] if is_prepared(row) else self.prompts.instruction)
+            valid += 1
             return row
 
         id_field = "id" if config.format == "taco" else None  # rows of other formats may repeat a problem
@@ -294,7 +296,7 @@ class Preparation:
             seen.add(key)
             self.ids.append(row["id"])
             yield row
-        if config.special_judge is not None and (number := next(places)) != (listed := len(self._special)):
+        if config.special_judge is not None and (number := valid + invalid.count) != (listed := len(self._special)):
             told = f"it lists {listed} problems, and the input has {number} rows: they are of different data"
             raise InputError.at(config.special_judge, None, f"--special_judge: {told}")
         counts["invalid rows skipped"] = invalid.count

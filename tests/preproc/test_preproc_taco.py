@@ -88,6 +88,11 @@ def test_tacos_list_marks_problems_with_several_right_answers(tmp_path: Path, se
     assert [row.get("several_answers") for row in read_rows(tmp_path / "out/out.jsonl")] == [None, True, None]
     assert prepare(tmp_path / "other", rows[:2], "--special_judge", listed) == 2
     assert "3 problems, and the input has 2 rows" in one_complaint(capsys)
+    skips = [rows[0], {"id": "no problem"}, rows[2]]
+    lines = [{"idx": i, "special_judge": i == 2} for i in range(3)]
+    listed = write_rows(tmp_path / "spj.jsonl", lines)
+    assert prepare(tmp_path / "skips", skips, "--special_judge", listed, "--skip_invalid") == 0
+    assert [row.get("several_answers") for row in read_rows(tmp_path / "skips/out.jsonl")] == [None, True]
 
 
 def test_rows_keep_their_split_and_others_are_split_by_seed(tmp_path: Path, service: FakeService) -> None:
