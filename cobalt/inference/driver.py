@@ -123,7 +123,7 @@ class Driver:
     asked: int = 0
     """Requests that the engine answers, or that wait for a slot."""
     held_back_s: float = 0.0
-    """Seconds in which the engine had room for requests while as many programs ran as can."""
+    """Seconds in which the engine had room for requests while programs waited for a sandbox."""
     _failures_in_a_row: int = 0
 
     def __post_init__(self) -> None:

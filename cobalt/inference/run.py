@@ -113,8 +113,9 @@ async def main(
     print_summary(title, {"output": flags.output_file, "model": model.model_id, **counts}, work_done)
     if driver.held_back_s > MUCH * elapsed_s:
         print(
-            f"The engine waited for programs in {driver.held_back_s:.0f} of {elapsed_s:.0f} s: {most_running} ran at a "
-            "time. More cores, or the evaluator app on more machines (docs/executor.md), make this faster."
+            f"The engine had room while programs waited in {driver.held_back_s:.0f} of {elapsed_s:.0f} s. "
+            f"{most_running} ran at a time: more cores, or the evaluator app on more machines, make this faster "
+            "(docs/executor.md)."
         )
     failed = driver.counts.infra_errors
     refuse_infra_rate(failed, conversations, "conversations", flags.max_infra_rate, driver.causes)
@@ -201,7 +202,7 @@ async def _progress(driver: Driver, problems: int, turns: int, most_running: int
         def look() -> None:
             nonlocal looked
             since, looked = looked, time.monotonic()
-            if driver.asked < driver.engine.max_in_flight and driver.execution.active >= most_running:
+            if driver.asked < driver.engine.max_in_flight and driver.execution.active > most_running:
                 driver.held_back_s += looked - since
 
         async def tick() -> None:

@@ -198,7 +198,7 @@ async def test_a_run_that_waits_for_programs_says_so(tmp_path, capsys, monkeypat
     service.workers = workers
     plan = make_plan(write_problems(tmp_path / "in.jsonl", 20), tmp_path / "out.jsonl")
     await run_plan(plan, ScriptedEngine(), service)
-    assert ("The engine waited for programs in " in capsys.readouterr().out) == waited
+    assert ("The engine had room while programs waited in " in capsys.readouterr().out) == waited
     assert (manifest_of(plan.output_file)["counts"]["held_back_s"] > 0) == waited
 
 
