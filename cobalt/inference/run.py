@@ -96,19 +96,15 @@ async def main(
                     journal.path.unlink()
             named = settings.get("model") or model.model_id
             run.origin = {"model": named, "prompts": described(prompts), **made_by}
+            work_done = {**execution.work_done(), "held_back_s": driver.held_back_s}
             run.counts = {
                 "read": len(ids) + invalid.count,
                 "written": written,
                 "skipped_invalid": invalid.count,
                 **asdict(driver.counts),
-                "held_back_s": driver.held_back_s,
-                **execution.work_done(),
+                **work_done,
             }
-    work_done = {
-        "tokens_generated": driver.tokens_generated,
-        **execution.work_done(),
-        "held_back_s": driver.held_back_s,
-    }
+    work_done = {"tokens_generated": driver.tokens_generated, **work_done}
     counts = {name: value for name, value in run.counts.items() if name not in work_done}
     print_summary(title, {"output": flags.output_file, "model": model.model_id, **counts}, work_done)
     if driver.held_back_s > MUCH * elapsed_s:
