@@ -82,10 +82,26 @@ NOT_SGLANG = {
 EQUAL_DRAWS = ("enable_deterministic_inference", "rl_on_policy_target")
 """SGLang's options for which requests must bring seeds, and veRL's bring none."""
 
+OWN_OLD = "own_old_log_probs"
+"""Of an update's batch: its own log-probabilities are the old ones."""
+
 
 def has_own_manager(config: Any) -> bool:
     """Whether responses are scored by our reward manager."""
     return config.reward.reward_manager.name == MANAGER
+
+
+def has_own_old(config: Any) -> bool:
+    """Whether old log-probabilities need no pass of their own.
+
+    They are those of the policy before the step. With one update a step the update computes them anyway, and every
+    ratio is 1. What else reads them keeps the pass.
+    """
+    cobalt, actor, algorithm = config.cobalt, config.actor_rollout_ref.actor, config.algorithm
+    is_one = actor.ppo_epochs == 1 and config.data.train_batch_size == actor.ppo_mini_batch_size
+    is_compared = config.actor_rollout_ref.rollout.calculate_log_probs or cobalt.get("sdpo") is not None
+    is_read = is_compared or algorithm.use_kl_in_reward or algorithm.adv_estimator != "grpo"
+    return cobalt.share_prompts and is_one and not is_read
 
 
 def completed(config: Any, given: Collection[str] = ()) -> Any:
@@ -120,6 +136,13 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             )
     if rollout.name == SGLANG:
         _refuse_for_sglang(rollout, model)
+    correction = config.algorithm.rollout_correction
+    for name in ("rollout_is", "rollout_rs", "bypass_mode"):
+        if correction[name] and not rollout.calculate_log_probs:
+            raise InputError(
+                f"algorithm.rollout_correction.{name}={correction[name]} needs"
+                " actor_rollout_ref.rollout.calculate_log_probs=true"
+            )
     if on_cpu:
         for section, sampling in (("rollout", rollout), ("rollout.val_kwargs", rollout.val_kwargs)):
             if sampling.top_k > 0:
@@ -149,6 +172,8 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             rollout.agent.agent_loop_config_path = own_loops or str(Path(__file__).with_name("agent_loops.yaml"))
         if not config.actor_rollout_ref.actor.kl_loss_coef:
             config.actor_rollout_ref.actor.use_kl_loss = False  # veRL would load the reference, and ask it in each step
+        if has_own_old(config):
+            config.actor_rollout_ref.actor.calculate_entropy = True  # else the pass that falls away tells it
         sizes = rollout.tensor_model_parallel_size, rollout.data_parallel_size, rollout.pipeline_model_parallel_size
         if rollout.name == "vllm" and sizes == (1, 1, 1):
             # vLLM's own choice for one GPU. veRL's is a process more, which imports all again.

@@ -18,8 +18,9 @@ from verl.utils.device import get_device_id, get_device_name
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.utils import postprocess_batch_func
+from verl.workers.utils.padding import response_from_nested
 
-from cobalt.training.config import PLAIN_ENGINE, SHARED_ENGINE, WEIGHTS_VARIABLE
+from cobalt.training.config import OWN_OLD, PLAIN_ENGINE, SHARED_ENGINE, WEIGHTS_VARIABLE
 from cobalt.training.reshard import load_other_ranks
 from cobalt.training.resume import saved_ranks
 from cobalt.training.settings import RELEASE
@@ -132,6 +133,9 @@ class SharedPromptEngine(PlainEngine):
                     flat = flat.detach() + (flat - flat.detach()) * weights
                 spread[name] = torch.nested.nested_tensor_from_jagged(flat, input_ids.offsets())
             loss, metrics = torch.tensor(1.0), {}
+            if tu.get_non_tensor_data(micro_batch, OWN_OLD, False):
+                own = response_from_nested(spread["log_probs"].detach(), micro_batch["response_mask"])
+                micro_batch["old_log_probs"] = own
             if loss_function is not None:
                 group = self.get_data_parallel_group()
                 loss, metrics = loss_function(model_output=spread, data=micro_batch, dp_group=group)

@@ -23,7 +23,7 @@ from cobalt.errors import CobaltError
 from cobalt.records.training_run import append_metrics, saved_steps
 from cobalt.training.batch_scores import InfraGuard, judging_metrics, reward_metrics, turn_metrics
 from cobalt.training.checkpoints import remove_old_checkpoints, whole_checkpoint
-from cobalt.training.config import TRAINER_PREFIX, has_own_manager
+from cobalt.training.config import OWN_OLD, TRAINER_PREFIX, has_own_manager, has_own_old
 from cobalt.training.manager import ERROR, PROGRAMS
 from cobalt.training.online import OVERLONG, Program, turn_advantages
 from cobalt.training.resume import CHECKPOINT
@@ -162,6 +162,8 @@ class CobaltTrainer(PPOTrainer):
         return batch
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if has_own_old(self.config):
+            return batch
         return super()._compute_old_log_prob(self._as_read(batch), metrics)
 
     def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -176,7 +178,11 @@ class CobaltTrainer(PPOTrainer):
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         if self._method is not None:
             batch.extra_info["num_mini_batch"] = self._updates  # see ``worker``
+        own_old = has_own_old(self.config)
+        batch.extra_info[OWN_OLD] = own_old
         batch = super()._update_actor(self._as_read(batch), metrics)
+        if own_old:
+            metrics["actor/entropy"] = metrics.pop("actor/entropy_loss")  # veRL's name for it in an update
         if self.config.cobalt.share_prompts:  # veRL counts what rows share with each of them
             rows = (tag for tag in batch.tags if not tag.get("is_padding", False))
             metrics[MFU] *= self._computed_tokens / sum(tag["prompt_len"] + tag["response_len"] for tag in rows)

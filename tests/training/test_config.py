@@ -250,6 +250,14 @@ def test_another_agent_loop_is_refused_where_cobalt_needs_its_own(loop, recipe, 
     assert completed(compose(f"{name}={loop}"), {name}).actor_rollout_ref.rollout.agent.default_agent_loop == loop
 
 
+@pytest.mark.parametrize("asked", ["rollout_is=token", "rollout_rs=token_k1", "bypass_mode=true"])
+def test_a_correction_needs_the_rollouts_log_probs(asked):
+    asked = f"algorithm.rollout_correction.{asked}"
+    completed(compose(asked, f"{POLICY}.rollout.calculate_log_probs=true", preset="one-gpu-coder"))
+    with pytest.raises(InputError, match="(?i)" + asked + rf" needs {POLICY}.rollout.calculate_log_probs=true"):
+        completed(compose(asked, preset="one-gpu-coder"))
+
+
 @pytest.mark.parametrize("section", ["rollout", "rollout.val_kwargs"])
 def test_the_sampler_on_cpu_cores_knows_no_top_k(section):
     with pytest.raises(InputError, match=rf"{POLICY}\.{section}\.top_k=5: on CPU cores it must be 0"):

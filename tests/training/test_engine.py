@@ -20,10 +20,11 @@ from verl.utils import tensordict_utils as tu
 from verl.utils import torch_functional
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.fsdp_utils import apply_fsdp2, collect_lora_params, get_fsdp_wrap_policy
+from verl.utils.metric import reduce_metrics
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.utils.losses import ppo_loss
-from verl.workers.utils.padding import no_padding_2_padding
+from verl.workers.utils.padding import no_padding_2_padding, response_from_nested
 
 from cobalt.records import write_jsonl
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, training_manifest
@@ -193,6 +194,34 @@ def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(mode,
     assert shared._release_weights(padded, whole)[:4].equal(whole["row_weights"])
     shared.forward_step(whole, loss, False)[0].backward()
     assert_close(gradients(shared), gradients(plain), atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("weights", ["release", "tokens"])
+def test_old_log_probs_of_the_update_itself_are_those_of_a_pass_before_it(weights, monkeypatch):
+    """And its mean entropy, which that pass would tell."""
+    monkeypatch.setenv("COBALT_LOSS_WEIGHTS", weights)
+    config = FSDPActorConfig(
+        strategy="fsdp", ppo_mini_batch_size=4, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
+        use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="mse", clip_ratio_low=0.2, clip_ratio_high=0.4,
+    )  # fmt: skip
+    found = []
+    for is_own in (False, True):
+        engine, data = engine_of(SharedPromptEngine), mini_batch()
+        monkeypatch.setattr(engine, "_gradient_sync_context", lambda **_: nullcontext(), raising=False)
+        tu.assign_non_tensor(data, max_token_len_per_gpu=20, calculate_entropy=True)
+        del data["old_log_probs"]
+        if not is_own:
+            passed = engine.forward_backward_batch(data.clone(), None, forward_only=True)["model_output"]
+            mask = data["response_mask"]
+            data["old_log_probs"] = response_from_nested(passed["log_probs"], mask)
+            entropies = response_from_nested(passed["entropy"], mask)
+        tu.assign_non_tensor(data, own_old_log_probs=is_own)
+        output = engine.forward_backward_batch(data, partial(ppo_loss, config=config))
+        found.append((gradients(engine), reduce_metrics(output["metrics"])))
+    (expected, _), (grads, metrics) = found
+    assert_close(grads, expected, atol=1e-6, rtol=1e-5)
+    assert metrics["actor/ppo_kl"] == 0 and metrics["actor/pg_clipfrac"] == 0
+    assert metrics["actor/entropy_loss"] == pytest.approx(float(entropies.values().mean()))
 
 
 @pytest.fixture

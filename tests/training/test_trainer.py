@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from online_parts import compose, jagged, make_manager, make_trajectory, respond
+from online_parts import compose, compose_recipe, jagged, make_manager, make_trajectory, respond
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import get_trainer_cls, replay_buffer, trainer_base
@@ -66,11 +66,11 @@ def test_rows_of_a_problem_stay_together_on_a_rank(queue, monkeypatch):
     queue(prompts, {"prompts": jagged(prompts)})
     monkeypatch.setattr(trainer_module.PPOTrainerSync, "_balance_batch", lambda _self, batch, _metrics: batch)
     made, orders, metrics = object.__new__(CobaltTrainerSync), [], {}
-    made.config, made._method = SimpleNamespace(cobalt=SimpleNamespace(share_prompts=True)), None
+    made.config, made._method = completed(compose()), None
     made.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
     keys = [f"row_{row}_0" for row in range(8)]
     tags = [{"prompt_len": len(prompt), "response_len": 5} for prompt in prompts]
-    batch = SimpleNamespace(keys=keys, partition_id="train", tags=tags, reorder=orders.append)
+    batch = SimpleNamespace(keys=keys, partition_id="train", tags=tags, reorder=orders.append, extra_info={})
     made._balance_batch(batch, metrics)
     assert sorted(map(sorted, (orders[0][:4], orders[0][4:]))) == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert metrics["global_seqlen/balanced_max"] == 60 + 4 * 5
@@ -82,6 +82,44 @@ def test_rows_of_a_problem_stay_together_on_a_rank(queue, monkeypatch):
     monkeypatch.setattr(trainer_module.PPOTrainerSync, "_update_actor", updated)
     made._update_actor(batch, metrics)
     assert metrics["perf/mfu/actor"] == 2 * (60 + 4 * 5) / (2 * (20 + 60 + 40 + 60 + 4 * 5))  # shared tokens count once
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "expected"),
+    [
+        ("one-gpu-coder", [], True),
+        ("cpu", [], True),
+        ("one-gpu-vllm", [], False),  # compares vLLM's probabilities with them
+        ("paper-qwen3", ["actor_rollout_ref.rollout.calculate_log_probs=false"], False),  # two updates a step
+        ("one-gpu-coder", ["cobalt.sdpo={}"], False),
+        ("one-gpu-coder", ["actor_rollout_ref.actor.ppo_epochs=2"], False),
+        ("one-gpu-coder", ["actor_rollout_ref.actor.ppo_mini_batch_size=16"], False),
+        ("one-gpu-coder", ["algorithm.use_kl_in_reward=true"], False),
+        ("one-gpu-coder", ["cobalt.share_prompts=false", "cobalt.loss_weights=tokens"], False),
+    ],
+)
+def test_old_log_probs_take_a_pass_only_where_it_tells_something_new(monkeypatch, preset, overrides, expected):
+    config = completed(compose_recipe("multi_turn", preset, *overrides))
+    made, metrics, passes = object.__new__(CobaltTrainerSync), {}, []
+    made.config, made._method, made._computed_tokens = config, None, 1
+    batch = SimpleNamespace(extra_info={}, tags=[{"prompt_len": 1, "response_len": 0}])
+
+    def passed(_self, batch, metrics):
+        passes.append("old")
+        metrics["actor/entropy"] = 0.5
+        return batch
+
+    def updated(_self, batch, metrics):
+        metrics["perf/mfu/actor"] = 1.0
+        if config.actor_rollout_ref.actor.calculate_entropy:
+            metrics["actor/entropy_loss"] = 0.5
+        return batch
+
+    monkeypatch.setattr(trainer_module.PPOTrainerSync, "_compute_old_log_prob", passed)
+    monkeypatch.setattr(trainer_module.PPOTrainerSync, "_update_actor", updated)
+    made._update_actor(made._compute_old_log_prob(batch, metrics), metrics)
+    assert (passes == [], batch.extra_info["own_old_log_probs"]) == (expected, expected)
+    assert metrics == {"actor/entropy": 0.5, "perf/mfu/actor": 1.0}
 
 
 @pytest.mark.parametrize(
