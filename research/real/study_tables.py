@@ -42,12 +42,14 @@ ARMS = {
     "rft": "RFT",
     "single_turn": "single-turn GRPO",
     "grpo_online": "GRPO-MT",
+    "verpo_online": "VeRPO-MT",
+    "dpo": "DPO",
     "cobalt": "Cobalt",
     "repairing": "Cobalt, `--keep 0`",
     "rft_cobalt": "RFT, then Cobalt",
 }
 """Name of the files: label."""
-ONLINE = ("single_turn", "grpo_online")
+ONLINE = ("single_turn", "grpo_online", "verpo_online")
 """Arms that do not learn from stored conversations."""
 COMPARED = ("rft", "grpo_online")
 """With Cobalt: the family of the primary test."""
@@ -70,7 +72,7 @@ READ_AS = ("hard coding", "logic overfitting", "semantic drifting", "repair")
 """Labels of turns whose changed program passes the wrong test; the first three are the paper's kinds of hacking."""
 DODGE = 0.06
 """Programs between the arms of the left panel."""
-LABEL_SHIFTS = {"rft": 5, "grpo_online": -3, "base": -9}
+LABEL_SHIFTS = {"rft": 1, "grpo_online": -3, "base": -9}
 """In points: these end close to each other."""
 LAST = 2
 """Turn of the primary endpoint."""
