@@ -34,7 +34,7 @@ ShapeName = Literal[
 # Fitted to the steps of research/results/now-h200, price and plan: shares of the GPU's peak that the phases reach, and
 # seconds that each response costs beside, whatever its length: rows are queued, chosen, packed and unpacked one by one.
 PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.55, "reference": 0.61, "teacher": 0.55, "update": 0.43}
-ROW_S: dict[Phase, float] = {"old log-probs": 0.0037, "reference": 0.0037, "teacher": 0.0037, "update": 0.0050}
+ROW_S: dict[Phase, float] = {"old log-probs": 0.0025, "reference": 0.0025, "teacher": 0.0025, "update": 0.0025}
 FORWARDS = {"old log-probs": 1, "reference": 1, "teacher": 1, "update": 3}
 REST_ROW_S = 0.0018
 # Generation: the share of the memory's rate that is reached, the rest of a token's time (launches, sampling,
@@ -42,7 +42,7 @@ REST_ROW_S = 0.0018
 MEMORY_SHARE = 0.95
 PREFILL_MFU = 0.5
 TOKEN_S = 0.0015
-HOST_S = 0.000125
+HOST_S = 0.0001
 SYNC_S_PER_GB = 0.09
 # Shares of a GPU's memory for weights and cache of an engine: of the app that collects, with its rows at once, and in
 # training; for the training state; and for an engine's weights.
@@ -122,7 +122,7 @@ class PlanConfig(CommandConfig):
     samples: Positive = 16
     """Responses to each prompt."""
     updates: Positive = 2
-    """Updates of a step, each from its share of the prompts."""
+    """Updates of a step, each from its share of the prompts; with one, old log-probabilities take no pass."""
     prompt: Positive = 3000
     """Tokens, mean."""
     response: Positive = 3000
@@ -207,6 +207,8 @@ def predict_step(config: PlanConfig) -> Prediction:
     again = prompts * forward_flops(shape, config.prompt, config.response + FEEDBACK, config.samples)
     rows = prompts * config.samples * config.turns
     passes = passes_s(flops, rows)
+    if config.updates == 1:  # and calculate_log_probs=false
+        passes["old log-probs"] = 0.0
     teacher = config.sdpo * passes_s(again, rows)["teacher"]
     weights = HALF * parameters(shape) / GB
     seconds: dict[Phase, float] = {

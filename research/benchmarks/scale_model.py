@@ -27,7 +27,6 @@ from cobalt.training.cost_model import (
     GB,
     GPUS,
     SHAPES,
-    TURNS,
     GpuName,
     Phase,
     PlanConfig,
@@ -148,38 +147,18 @@ def checks() -> Iterator[tuple[str, dict[str, float], dict[str, float]]]:
     # vLLM's own attention, as in the recipe, is in the other run
     seconds = {**runs["ours"]["seconds"], "generation": runs["veRL"]["seconds"]["generation"]}
     yield f"qwen3-4b, {response} tokens, 2 prompts", dict(long.seconds), seconds
-    for method, plan in coder_plans("h200").items():
-        yield f"{plan.shape}, {method}", dict(predict_step(plan).seconds), measured_coder(method)
+    plan, measured = coder()
+    yield f"{plan.shape}, cobalt", dict(predict_step(plan).seconds), measured
 
 
-def warm_steps(method: str) -> list[dict[str, Any]]:
-    """Steps of Qwen2.5-Coder-1.5B on one H200 (preset one-gpu-coder), without the first ones, that compile kernels."""
-    return read_json(RESULTS / "plan/steps.json")[method][1 if method == "grpo_online" else 2 :]
-
-
-def measured_coder(method: str) -> dict[str, float]:
-    """Mean seconds of the phases of ``warm_steps``; what remains of a step, its checkpoint left out, is ``rest``."""
-    found = [{"checkpoint": 0.0, **step["seconds"]} for step in warm_steps(method)]
-    seconds = {name: statistics.fmean(step[name] for step in found) for name in found[0]}
-    return {**seconds, "rest": seconds["step"] - seconds["checkpoint"] - sum(seconds[phase] for phase in CHECKED)}
-
-
-def coder_plans(gpu: GpuName) -> dict[str, PlanConfig]:
-    """The preset one-gpu-coder with the lengths of ``warm_steps``. Online rows begin with earlier turns, so their
-    problems have the single-turn run's length."""
-    plans, problem = {}, 0
-    for method in ("cobalt", "single_turn", "grpo_online"):
-        steps = warm_steps(method)
-        prompt, response, longest, responses = (
-            statistics.fmean(step[name] for step in steps) for name in ("prompt", "response", "longest", "responses")
-        )
-        turns = responses / CODER["prompts"] / CODER["samples"]
-        problem = round(prompt) if method == "single_turn" else problem
-        if method == "grpo_online":
-            prompt, longest = problem, longest * TURNS
-        lengths = {"prompt": round(prompt), "response": round(response), "longest": round(longest), "turns": turns}
-        plans[method] = PlanConfig(gpu=gpu, **CODER, **lengths)
-    return plans
+def coder() -> tuple[PlanConfig, dict[str, float]]:
+    """The preset one-gpu-coder on one H200: mean lengths and seconds, without the first steps, that compile kernels."""
+    steps = read_json(RESULTS / "plan/steps.json")["cobalt_alone"][2:]
+    names = ("prompt", "response", "longest")
+    lengths = {name: round(statistics.fmean(step[name] for step in steps)) for name in names}
+    phases: tuple[Phase, ...] = ("generation", "reference", "update")
+    seconds = {phase: statistics.fmean(step["seconds"][phase] for step in steps) for phase in phases}
+    return PlanConfig(**CODER, **lengths), {**seconds, "old log-probs": 0.0}
 
 
 def scale_tables() -> Iterator[str]:
@@ -209,7 +188,8 @@ def main(config: ScaleConfig) -> None:
         rows = []
         for where, predicted, measured in checks():
             pairs = [(predicted[phase], measured[phase]) for phase in CHECKED]
-            rows.append((where, *(f"{ours:.2f} / {real:.2f}, {ours / real - 1:+.0%}" for ours, real in pairs)))
+            cells = (f"{ours:.2f} / {real:.2f}, {ours / real - 1:+.0%}" if real else "–" for ours, real in pairs)
+            rows.append((where, *cells))
         print(markdown_table(("predicted / measured, s", *CHECKED), rows))
     else:
         print("\n\n".join(scale_tables()))

@@ -17,13 +17,15 @@ def cells(table):
 def test_every_measured_phase_is_predicted(capsys):
     scale_model.main(scale_model.ScaleConfig(check=True))
     checked = capsys.readouterr().out.strip()
-    found = {where: [int(cell.split(", ")[1].rstrip("%")) for cell in row] for where, *row in cells(checked)}
-    assert len(found) == 36
+    found = {}
+    for where, *row in cells(checked):
+        found[where] = [int(cell.split(", ")[1].rstrip("%")) for cell in row if cell != "–"]
+    assert len(found) == 34
     asynchronous = {where: found[where].pop(0) for where in found if where.endswith("-async")}  # rows wait for no other
-    assert all(-36 < off < 25 for off in asynchronous.values()), asynchronous
-    one_gpu = [row for where, row in found.items() if where.startswith("qwen2.5-coder")]
-    assert len(one_gpu) == 3 and all(abs(off) <= 22 for row in one_gpu for off in row), one_gpu
-    assert all(abs(off) < 33 for row in found.values() for off in row), found
+    assert all(-37 < off < 25 for off in asynchronous.values()), asynchronous
+    (real,) = [row for where, row in found.items() if where.startswith("qwen2.5-coder")]
+    assert len(real) == 3 and all(abs(off) <= 10 for off in real), real
+    assert all(abs(off) < 39 for row in found.values() for off in row), found
 
 
 def test_a_teacher_takes_a_pass_over_failed_rows():
@@ -53,7 +55,7 @@ def test_a_plan_adds_up_and_grows_with_the_problems(capsys):
     stages, needs = planned(capsys, shape="qwen3-8b", gpus=4, problems=10_000)
     collected, judged, trained, in_all = stages.values()
     step = predict_step(PlanConfig(gpus=4))
-    assert "train 936 steps of 674 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
+    assert "train 936 steps of 672 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
     assert in_all == [pytest.approx(sum(column), abs=0.2) for column in zip(collected, judged, trained, strict=True)]
     assert trained[1] == pytest.approx(4 * trained[0], abs=0.3) and judged[1] == 0
     assert (needs["cores for programs"], needs["GB on disk: 4 checkpoints of 98 GB"]) == (8, 393)
