@@ -34,7 +34,8 @@ def cpus_of_node(gpus: int) -> int:
 def cpu_variables(processes: int) -> dict[str, str]:
     """Environment variables of training on CPU cores, where each of so many processes gets its share of them."""
     threads = max(1, len(os.sched_getaffinity(0)) // processes)
-    return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    # veRL's queue otherwise takes 8 threads to pack tensors, and warns of each time that there are fewer cores
+    return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", "TQ_NUM_THREADS": "1"}
 
 
 def logger_variables(folder: Path) -> dict[str, str]:
