@@ -26,6 +26,12 @@ REFRESH_S = 1.0
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 """Without tqdm's own rate: it would take the start-up for a step."""
 REWARD, ACCURACY, UNSCORED, SECONDS = "reward/total", "reward/acc", "reward/infra", "timing_s/step"
+STAGES = {
+    "": "starting the workers, loading the model",
+    "actor and ref model engine initialized": "starting the engine of rollouts",
+    "ready to fit": "waiting for the first step",
+}
+"""What veRL 0.9.1 logs of its start, and what comes after."""
 MISMATCH = "rollout_corr/kl"
 """KL between the rollouts' policy and the trainer's. Large if vLLM does not have the policy's weights."""
 
@@ -50,7 +56,8 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     try:
-        with steps_bar(folder / METRICS_FILE, resumed_step(config.trainer), steps, console_err, _rewards) as timed:
+        begun = resumed_step(config.trainer)
+        with steps_bar(folder / METRICS_FILE, log, begun, steps, console_err, _rewards) as timed:
             yield
     except CobaltError as error:
         if error.__cause__ is not None:
@@ -102,9 +109,10 @@ def _rewards(step: Mapping[str, float]) -> str:
 
 @contextmanager
 def steps_bar(
-    metrics: Path, begun: int, steps: int | None, stream: Any, told: Callable[[Mapping[str, float]], str]
+    metrics: Path, log: Path, begun: int, steps: int | None, stream: Any, told: Callable[[Mapping[str, float]], str]
 ) -> Iterator[list[dict[str, float]]]:
-    """A bar that follows the metrics while the body runs. Gives the steps that this run adds to them.
+    """A bar that follows the metrics, and the log before there are any, while the body runs. Gives the steps that this
+    run adds to the metrics.
 
     ``begun``: the step that it goes on from; ``told``: what is shown of the last step, beside its seconds.
     """
@@ -112,8 +120,9 @@ def steps_bar(
     known = metrics.read_bytes().rpartition(b"\n") if metrics.exists() else (b"", b"", b"")
     offset, ended = len(known[0]) + len(known[1]), threading.Event()  # a torn line is cut off later
     file_id = metrics.stat().st_ino if metrics.exists() else None
+    logged = log.stat().st_size  # by runs before
     with progress_bar(total=steps, bar_format=BAR, file=stream, delay=0) as bar:  # with a delay no newline ends it
-        bar.set_postfix_str("starting the workers, loading the model")
+        bar.set_postfix_str(STAGES[""])
 
         def show() -> None:
             nonlocal offset, file_id
@@ -136,6 +145,11 @@ def steps_bar(
                 bar.set_postfix_str(shown, refresh=False)
                 if bar.update(int(last["step"]) - bar.n):
                     return
+            else:
+                with open(log, "rb") as file:
+                    file.seek(logged)
+                    text = file.read().decode(errors="replace")
+                bar.set_postfix_str([stage for line, stage in STAGES.items() if line in text][-1], refresh=False)
             bar.refresh()  # the time goes on
 
         def follow() -> None:

@@ -60,7 +60,7 @@ def train_in_processes(
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
         command = ["setpriv", "--pdeathsig", "KILL", *launcher, "-m", worker, file.name]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **logger_variables(folder), **variables}
-        with open(log, "ab") as output, steps_bar(folder / METRICS_FILE, begun, steps, sys.stderr, _loss) as timed:
+        with open(log, "ab") as output, steps_bar(folder / METRICS_FILE, log, begun, steps, sys.stderr, _loss) as timed:
             before = output.tell()  # of earlier runs
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
             try:

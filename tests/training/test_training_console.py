@@ -59,6 +59,15 @@ def test_what_runs_a_bar_and_a_summary(tmp_path):
     assert "pid=1) noise" in log and "noise of another process" in log
 
 
+def test_before_the_first_step_the_bar_says_what_it_waits_for(tmp_path):
+    """By what veRL has logged in this run."""
+    started = "print('INFO: all initialize finished, ready to fit', flush=True)"
+    assert "waiting for the first step" in run(tmp_path, started)[0].stderr
+    done, log = run(tmp_path, "print('INFO: actor and ref model engine initialized', flush=True)")
+    assert "ready to fit" in log and "starting the engine of rollouts" in done.stderr
+    assert "loading the model" in done.stderr and "first step" not in done.stderr
+
+
 def test_a_run_that_a_budget_ends_promises_no_time_and_metrics_of_an_earlier_run_are_not_its_steps(
     tmp_path, monkeypatch
 ):
