@@ -32,6 +32,9 @@ STAGES = {
     "ready to fit": "waiting for the first step",
 }
 """What veRL 0.9.1 logs of its start, and what comes after."""
+JUDGING = "timing_s/judging"
+MUCH = 0.1
+"""Share of the steps' time from which on it is said that they wait for programs."""
 MISMATCH = "rollout_corr/kl"
 """KL between the rollouts' policy and the trainer's. Large if vLLM does not have the policy's weights."""
 
@@ -98,6 +101,12 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         rows[f"largest {MISMATCH}"] = "{:.1e}, step {}".format(*max(mismatches))
     minutes = f"{(time.monotonic() - started) / 60:.1f}"
     print_summary("Training", {**rows, "minutes in all": minutes, "output": folder, "log": log})
+    waited = sum(record.get(JUDGING, 0.0) for record in timed)
+    if waited > MUCH * sum(record[SECONDS] for record in timed):
+        print(
+            f"After the last response steps waited {waited / len(timed):.1f} s for programs: more cores, or a lower "
+            "suite_cpu_limit_s for those that do not end, make this faster (docs/training.md)."
+        )
     print_next(f"bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
 
 
