@@ -47,7 +47,8 @@ def rules_differ(response: str) -> bool:
 def answer_of(response: str) -> str:
     """What follows the last ``</think>``; all if there is no thinking, nothing if the thinking has no end.
 
-    A ``</think>`` in quotes is a mention. So is one between the words of a line, unless nothing else ends the thinking.
+    A ``</think>`` in quotes is only a mention. So is one between the words of a line, except in a response that begins
+    with ``<think>`` and has no other end.
     """
     is_opened, ends = response.lstrip().startswith(THINK_START), _QUOTED_END.sub(_blank, response)
     if is_opened and THINK_END not in ends:
@@ -64,8 +65,8 @@ def _blank(mention: re.Match[str]) -> str:
 def program_of(blocks: Sequence[Block]) -> Block | None:
     """The program among the blocks of an answer: the last one in Python, or else the last one without a language.
 
-    A block that reads stdin goes before the others, then one that defines a function or class: what follows a
-    program is often a call of it. Then one with an end goes before one that was cut off.
+    Blocks that read stdin are preferred. Among equals those that define a function or class are, since a block with
+    an example call often follows the program; then those that were not cut off.
     """
     candidates = [block for block in blocks if block.is_python] or [block for block in blocks if not block.language]
     candidates = [block for block in candidates if _READS_STDIN.search(block.code)] or candidates

@@ -24,24 +24,24 @@ class BanditConfig:
     """What shapes the set. Defaults are the paper's."""
 
     is_test: bool = False
-    """Build a validation set: per problem one trajectory, the one with the smallest improvement."""
+    """Build a validation set: per problem one trajectory, the one whose pass rates spread least."""
     num_turns: Annotated[int, Ge(1)] = 3
     """Contexts per trajectory."""
     max_trajectories: Annotated[int, Ge(1)] = 4
     """Trajectories per problem after down-sampling."""
     selection: Selection = "max_variance"
-    """Which trajectories down-sampling keeps: those whose spreads of pass rates are most different or most alike; or
-    any by seed."""
+    """Which trajectories down-sampling keeps: those whose spreads (highest minus lowest pass rate) are most different
+    or most alike, or random ones."""
     max_prompt_tokens: Annotated[int, Ge(1)] = 10_000
     """Contexts whose prompt is longer are cut off."""
     keep: Annotated[float, Ge(0), Le(1)] | None = None
-    """Share of contexts that hold a solved program; the others show how to repair. They are drawn by seed. Default: all
-    contexts, whatever they hold."""
+    """Draw contexts by seed so that this share of them holds a solved program. In the others all programs are wrong.
+    Default: all contexts."""
     hide_expected: bool = False
     """Leave the expected output out of the feedback in the prompts."""
     stop_rule: StopRule = "released"
-    """Which pair of solved attempts ends a trajectory's contexts: k−1 and k+1 (released) or k−1 and k (solved); none:
-    nothing but their number and length ends them."""
+    """Where a trajectory's contexts end: before the one with k programs if attempts k−1 and k+1 (released), or k−1 and
+    k (solved), are right, counted from 0. none: only the number of contexts and their length are limited."""
     seed: int = 42
     """Orders and samples the output, and draws trajectories for --selection random."""
 
@@ -84,8 +84,8 @@ class ProblemPlan:
 def plan_problem(problem: EvaluatedProblem, config: BanditConfig) -> ProblemPlan:
     """Dynamic sampling, down-sampling and cutting of one problem.
 
-    Perturbed trajectories (wrong feedback, clean rates) skip dynamic sampling and the stop rules, and add no turn-0
-    prompt: that one shows no feedback and is already there.
+    Perturbed trajectories have wrong feedback, but pass rates on right tests. They skip dynamic sampling and the stop
+    rules. They add no turn-0 prompt: it shows no feedback, so the clean trajectories gave the same one.
     """
     if not problem.trajectories:
         return ProblemPlan(dropped="every trajectory has an infra error")
@@ -120,13 +120,12 @@ def selected_trajectories(problem: EvaluatedProblem, config: BanditConfig) -> li
 
 
 def variance_subset(spreads_N: Sequence[float], size: int, smallest: bool = False) -> list[int]:
-    """Indices of the ``size`` entries "(m−k) lowest + k highest", k = 0..m−1, with the largest population variance.
+    """Indices of the m = ``size`` entries with the largest population variance, by the rule of PODS (arXiv 2504.13818).
 
-    This is the rule of PODS (arXiv 2504.13818). Entries are ranked by a stable sort, so equal values keep their order;
-    of equal variances the smallest k wins. All indices are returned, in order, if there are at most ``size``.
+    Candidates are the m−k lowest entries with the k highest, for k = 0..m−1. The sort is stable, so equal values keep
+    their order. If variances are equal, the smallest k wins. With at most m entries all indices are returned, in order.
 
-    ``smallest``: for comparison the entries with the smallest variance. They are neighbours in this order; of equal
-    variances the lowest entries win.
+    ``smallest``: for comparison, m neighbours in the sorted order with the smallest variance; among equals the lowest.
 
     >>> variance_subset([0.5, 0.1, 0.9, 0.4], size=2), variance_subset([0.5, 0.1, 0.9, 0.4], size=2, smallest=True)
     ([1, 2], [3, 0])
@@ -143,7 +142,7 @@ def variance_subset(spreads_N: Sequence[float], size: int, smallest: bool = Fals
 
 
 def partial_contexts(problem: EvaluatedProblem, trajectory: Trajectory, config: BanditConfig) -> list[Context]:
-    """Contexts with k = 1..``num_turns`` programs, up to the first at which a stop rule holds."""
+    """Contexts with k = 1..``num_turns`` programs. They end before the first k at which a stop rule holds."""
     rates_T, messages = trajectory.pass_rates_T, trajectory.conversation
     feedback_T = [feedback_of_message(message["content"]) for message in messages[OPENING_MESSAGES + 1 :: 2]]
     says_passed_T = [(feedback or "").startswith(ALL_PASSED_START) for feedback in feedback_T]
@@ -174,7 +173,7 @@ def cut_overlong(contexts: Sequence[Context], tokens_C: Sequence[int], max_promp
 def mixed_counts(num_clean: int, num_perturbed: int, ratio: float) -> tuple[int, int]:
     """How many clean and perturbed records make a set with a share ``ratio`` of perturbed ones.
 
-    As many as there are of the kind that limits; the share is met to within one record.
+    One kind is used whole, and as much of the other as ``ratio`` asks for, to within one record.
 
     >>> mixed_counts(num_clean=90, num_perturbed=50, ratio=0.1)
     (90, 10)
@@ -190,9 +189,9 @@ def mixed_counts(num_clean: int, num_perturbed: int, ratio: float) -> tuple[int,
 
 
 def with_share_solved(is_solved_N: Sequence[int], keep: float | None, seed: int) -> list[int]:
-    """Indices of a sample by ``seed`` of which a share ``keep``, in [0, 1], holds a solved program; None: of all.
+    """Indices drawn by ``seed`` so that a share ``keep``, in [0, 1], of the contexts holds a solved program.
 
-    Raises ``InputError`` if one kind is missing that the share needs.
+    ``keep`` None: all indices. Raises ``InputError`` if the share needs contexts of a kind that is missing.
     """
     if keep is None:
         return list(range(len(is_solved_N)))

@@ -1,7 +1,7 @@
 """``eval_multi_turn.py``: hidden tests on trajectories, then the report.
 
-A turn's program is the one in the text that ``conversations`` holds (the released rule). Equal programs of a problem
-run once. For perturbed runs the clean public tests run as well, on the raw responses, as the perturbed ones did.
+A turn's program is taken from the text that ``conversations`` holds, as in the original release. Equal programs of a
+problem run once. For perturbed runs the clean public tests run as well: on the raw responses, like the perturbed ones.
 Writes the records with ``all_pass_rates`` to the output, and ``<output>.report.{md,json,png}`` and
 ``<output>.counts.json`` beside it.
 """
@@ -114,10 +114,10 @@ async def _evaluate(
 async def evaluate_record(
     row: MultiTurn, earlier: Record | None, execution: ExecutionService, extraction: Rule | None = None
 ) -> Record:
-    """The row with ``all_pass_rates`` ([N][T]); null: not taken, or an infrastructure failure.
+    """The row with ``all_pass_rates`` ([N][T]); null: a turn that was not taken, or an infrastructure failure.
 
-    ``earlier``: its output of a run before; only programs whose rate is null there run again. ``extraction``: the rule;
-    None: that of the row.
+    ``earlier``: the output for this row of an earlier run; only programs whose rate is null there run again.
+    ``extraction``: the rule that finds programs; None: the one that the row names.
     """
     rule = extraction or row.extraction
     runs: Runs = {}  # equal programs of the problem run once
@@ -135,7 +135,7 @@ async def evaluate_record(
     texts_N, raw_TN = row.texts_N, [list(texts) for texts in raw_responses(row.row)]
     for sample, texts in enumerate(texts_N if row.stop_at_success else ()):
         for turn in range(last := len(texts), turns):
-            if row.public_pass_rates[turn][sample] is not None:  # not needed any more: the last program counts
+            if row.public_pass_rates[turn][sample] is not None:  # not taken after success: the last program counts
                 texts.append(texts[last - 1])
                 raw_TN[turn][sample] = raw_TN[last - 1][sample]
     shown = {(n, t): extract_code(text, rule) for n, texts in enumerate(texts_N) for t, text in enumerate(texts)}
@@ -145,7 +145,7 @@ async def evaluate_record(
         result["extraction"] = extraction
     if row.is_perturbed:
         raw = {
-            # what left nothing in the history was cut inside its thinking
+            # a response with an empty text in the history was cut inside its thinking
             (turn, sample): extract_code(text, rule) if rule == "released" or texts_N[sample][turn] else None
             for turn, texts in enumerate(raw_TN)
             for sample, text in enumerate(texts)

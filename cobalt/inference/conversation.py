@@ -1,7 +1,7 @@
 """What a conversation is made of: turns, and what later turns see of a response.
 
-Turn t = number of feedbacks seen. Turn 0 is the first program. Public tests run on the raw response. With
-``enable_thinking`` the history holds ``history_text`` instead, and hidden tests later run on that.
+Turn t comes after t messages of feedback; turn 0 is the first program. Public tests run on the raw response. The
+history holds its ``history_text``, and hidden tests later run on that.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from cobalt.records import ResultRecord
 
 HISTORY_CHARACTERS = 6000
 HISTORY_RULE = "stripped"
-"""Part of what identifies an output: versions before this rule kept the white space after ``</think>``."""
+"""Recorded with an output, since older versions kept the white space after ``</think>``."""
 
 Usage = dict[str, Any] | None
 """As ``Completion.usage``; None if there was no response."""
@@ -36,7 +36,7 @@ class Turn:
 def history_text(response: str, enable_thinking: bool, extraction: Rule = DEFAULT_RULE, was_cut: bool = False) -> str:
     """The part of a response that later turns see. One that ``was_cut`` inside its thinking leaves nothing.
 
-    Not every such response begins with ``<think>``: some chat templates put it into the prompt.
+    ``was_cut`` is needed because the response itself may lack ``<think>``: some chat templates put it into the prompt.
     """
     if not enable_thinking:
         return response

@@ -12,7 +12,7 @@ from cobalt.rewards.lengths import CountTokens
 from cobalt.rewards.repetition import has_repetition
 
 Thinking = Literal["required", "optional", "none"]
-"""Whether a well-formed response thinks: exactly one ``</think>`` (the paper's), one at most, or none at all."""
+"""How many ``</think>`` a well-formed response has: exactly one (the paper's rule), at most one, or none."""
 BLOCK_START = "```python"
 BLOCK_END = "\n```"
 
@@ -116,8 +116,8 @@ def training_reward(
     """Reward of ``response``, whose program passed the share ``pass_rate`` of its tests.
 
     ``pass_rate`` None: no program could be extracted. ``prev_best_pass_rate``: best pass rate among the programs in
-    the context; 0 or None if there is none. ``count_tokens``: length of a text in tokens. ``extraction``: the rule that
-    the program was found by; the form is read by the same. ``thinking``: whether the form has one.
+    the context; 0 or None if there is none. ``count_tokens``: length of a text in tokens. ``extraction``: the rule by
+    which the program was found and its form is read. ``thinking``: what the form requires, see ``Thinking``.
 
     >>> training_reward("<think>t</think>\\n```python\\nprint(1)\\n```", 0.75, 0.5, len)
     RewardParts(correct=0.2, improve=0.05, format=0.0, total=0.25)
@@ -153,8 +153,8 @@ def correctness(pass_rate: float, constants: RewardConstants = PAPER) -> float:
 def improvement(pass_rate: float, prev_best: float, correct: float, constants: RewardConstants = PAPER) -> float:
     """The part for changing the best pass rate in the context.
 
-    Better: a bonus relative to what was missing. Not better: the reward so far is *replaced*, so the part carries
-    the difference to ``correct``.
+    Better: a bonus relative to what was missing. Not better: the reward so far is *replaced*, so ``correct`` is
+    subtracted here.
     """
     if not constants.improvement or pass_rate == 1 or prev_best <= 0:
         return 0.0
@@ -197,7 +197,7 @@ def reflection(pieces: WellFormed, constants: RewardConstants = PAPER) -> float:
 def split_response(
     response: str, extraction: Rule = DEFAULT_RULE, thinking: Thinking = "required"
 ) -> WellFormed | None:
-    """The pieces of a response with one clean program block behind its thinking, which is as it should be, else None.
+    """The pieces of a response with thinking as required and one clean program block after it, else None.
 
     Clean: opened once, closed once on its own line, no backtick inside. A block of another language may come before.
     """

@@ -1,7 +1,7 @@
 """The reward manager: it scores each trajectory as soon as it is generated.
 
 A reward worker is a process with one event loop. It holds one connection to the execution service as long as it lives.
-Online, agent loops run programs in processes of their own. With ``executor=local`` all share one executor.
+In online training the processes of agent loops run programs, too. With ``executor=local`` all share one executor.
 Equal programs of trajectories that are scored at the same time run once.
 A failure of the infrastructure is no verdict: such a trajectory gets ``infra`` 1, and the trainer makes it neutral.
 Any other error ends training. veRL would drop the response and train on the rest, so ``error`` tells the trainer.
@@ -34,7 +34,7 @@ PROGRAMS = "programs"
 FEEDBACK, PROGRAM = "feedback", "program"
 """Keys of ``reward_extra_info`` with ``cobalt.sdpo``: the response's program and the feedback on it, or None."""
 FAILURE_S = 5.0
-"""For so long after a failed attempt to reach the execution service there is no other one."""
+"""How long to wait between a failed attempt to reach the execution service and the next one."""
 ERROR = "error"
 """Key of ``reward_extra_info``: what the trainer has to end training with."""
 VALIDATES = "validates"
@@ -43,7 +43,7 @@ VALIDATES = "validates"
 
 def unscored(error: Exception) -> dict[str, Any]:
     """The result for a response without a score, because of the infrastructure or by an error that ends training."""
-    # no number: to veRL's filter (algorithm.filter_groups) zeros would be a group of equal rewards
+    # NaN, since veRL's filter (algorithm.filter_groups) would take zeros for a group of equal rewards
     info: dict[str, Any] = {**dict.fromkeys(SCORE_NAMES, math.nan), INFRA: 1.0}
     if isinstance(error, SERVICE_ERRORS):
         print(f"cobalt: INFRA FAILURE: a response was not scored: {error}", flush=True)
@@ -66,7 +66,7 @@ class SharedService:
         self._failed_at = 0.0
 
     async def opened(self) -> ExecutionService:
-        """Raises one of ``SERVICE_ERRORS``. All who wait for an attempt share its failure, as do those soon after."""
+        """Raises one of ``SERVICE_ERRORS``: the same to all who wait for an attempt, and for ``FAILURE_S`` after it."""
         async with self._opening:
             if self._failure is not None and time.monotonic() < self._failed_at + FAILURE_S:
                 raise self._failure.with_traceback(None)
@@ -104,7 +104,7 @@ class JobExecutorClient:
 
 
 def service_of_online(reward: RewardSettings) -> SharedService:
-    """For agent loops and the reward worker, which run programs in processes of their own."""
+    """What runs programs in online training, where agent loops and the reward worker are different processes."""
     if reward.executor == "serve":
         return SharedService(reward)
     return SharedService(reward, ExecutionService(JobExecutorClient(reward), max_in_flight=reward.max_in_flight))
