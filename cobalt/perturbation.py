@@ -11,10 +11,10 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 from cobalt.records import TestCases, id_key
+from cobalt.sandbox.checkers import checker_of
 
 Kind = Literal["swapped", "off_by_one", "other_problem", "truncated", "inconsistent"]
 TRIES = 200
@@ -70,14 +70,15 @@ def perturb(
     if tests.checker_program is not None or (tests.checker or "").startswith("float"):
         return None
     rng, count = random_of(seed, problem_id), settings.num_wrong
-    normal_K, wrong = [_normal(tests, output) for output in tests.outputs_K], {}
+    wrong: dict[int, str] = {}
     if settings.kind == "swapped":
         # A cycle of tests, each with the output of the next one, which must differ from its own.
         def next_of(cycle: Sequence[int]) -> dict[int, int]:
             return dict(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
 
         def differ(cycle: Sequence[int]) -> bool:
-            return all(normal_K[k] != normal_K[after] for k, after in next_of(cycle).items())
+            pairs = next_of(cycle).items()
+            return all(_differ(tests, tests.outputs_K[k], tests.outputs_K[after]) for k, after in pairs)
 
         cycle: Sequence[int] | None = None
         if count == 2:
@@ -90,7 +91,7 @@ def perturb(
         # Wrong outputs for the first tests, in a random order, that leave room for one.
         for k in rng.sample(range(len(tests)), len(tests)):
             candidates = _wrong_outputs(tests, k, rng, settings, id_key(problem_id))
-            output = next((text for text in candidates if _normal(tests, text) != normal_K[k]), None)
+            output = next((text for text in candidates if _differ(tests, text, tests.outputs_K[k])), None)
             if output is not None:
                 wrong[k] = output
             if len(wrong) == count:
@@ -175,17 +176,7 @@ def random_of(seed: int, problem_id: Any) -> random.Random:
     return random.Random(hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest())
 
 
-def _normal(tests: TestCases, output: str) -> list[list[Any]]:
-    """What the loosest checker compares: lines of tokens, numbers as decimals."""
-
-    def number_or_text(token: str) -> Decimal | str:
-        try:
-            number = Decimal(token)
-        except InvalidOperation:
-            return token
-        return token if number.is_nan() else number
-
-    lines = [[number_or_text(token) for token in line.split()] for line in output.strip().split("\n")]
-    if tests.checker == "unordered":
-        lines.sort(key=lambda line: [(isinstance(token, str), token) for token in line])
-    return lines
+def _differ(tests: TestCases, one: str, other: str) -> bool:
+    """Whether neither the loosest checker nor that of the tests takes one for the other."""
+    names = {"lcb", tests.checker or "lcb"}
+    return not any(checker_of(name, tests.fn_name is not None)(one, other) for name in names)

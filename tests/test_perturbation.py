@@ -43,8 +43,9 @@ def test_two_tests_swap_outputs_that_no_checker_confuses_and_come_first(outputs:
 
 def test_equal_outputs_cannot_be_perturbed() -> None:
     assert perturb(make_tests(["7", "7\n", " 7", "7.0"]), seed=1, problem_id="p") is None
-    unordered = TestCases(("a", "b"), ("1\nx", "x\n1.0"), checker="unordered")  # numbers and words may mix
-    assert perturb(unordered, 0, "p") is None
+    unordered = TestCases(("a", "b"), ("1\nx", "x\n1"), checker="unordered")
+    lists = TestCases(("[1]", "[2]"), ('["b", "a"]', '["a", "b"]'), fn_name="f", checker="unordered")
+    assert perturb(unordered, 0, "p") is None and perturb(lists, 0, "p") is None
 
 
 def test_the_choice_depends_on_seed_and_id_alone_and_may_be_any_pair() -> None:
