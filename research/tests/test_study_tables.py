@@ -47,5 +47,5 @@ def test_the_sets_hold_all_problems(monkeypatch):
 
 def test_nothing_is_overwritten_from_a_folder_that_lacks_an_arm(tmp_path):
     (tmp_path / "base-0").mkdir()
-    with pytest.raises(InputError, match="for rft, single_turn, grpo_online, cobalt, repairing, rft_cobalt"):
+    with pytest.raises(InputError, match=f"for {', '.join(list(ARMS)[1:])}"):
         collect(tmp_path)
