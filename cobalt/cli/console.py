@@ -14,6 +14,8 @@ Item = TypeVar("Item")
 TERMINAL_INTERVAL_S = 0.1
 LOG_INTERVAL_S = 10.0
 DELAY_S = 0.5
+MUCH = 0.1
+"""Share of a run from which on its summary says that it waited for programs."""
 
 
 def progress_bar(**options: Any) -> Any:

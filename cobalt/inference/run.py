@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
-from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.console import MUCH, print_summary, progress_bar
 from cobalt.cli.prompt_flags import InstructionCheck
 from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
@@ -32,8 +32,6 @@ from cobalt.sandbox.own_files import identity_of, is_own
 from cobalt.serving.execution import ExecutionService, open_execution_service
 
 REFRESH_S = 1.0
-MUCH = 0.1
-"""Share of a run in which programs held the engine back that the summary speaks of."""
 TESTS_OF_ALL_STAGES = ("test_cases", "public_test_cases", "hidden_test_cases")
 """Tests that this or a later stage needs. A row without them is refused before anything is generated for it."""
 TESTS_FIELDS = {"public": "public_test_cases", "perturbed": "perturbed_public_test_cases"}

@@ -136,9 +136,9 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             )
     if rollout.name == SGLANG:
         _refuse_for_sglang(rollout, model)
-    correction = config.algorithm.rollout_correction
+    correction = config.algorithm.rollout_correction or {}
     for name in ("rollout_is", "rollout_rs", "bypass_mode"):
-        if correction[name] and not rollout.calculate_log_probs:
+        if correction.get(name) and not rollout.calculate_log_probs:
             raise InputError(
                 f"algorithm.rollout_correction.{name}={correction[name]} needs"
                 " actor_rollout_ref.rollout.calculate_log_probs=true"

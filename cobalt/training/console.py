@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from cobalt.cli.console import print_next, print_summary, progress_bar
+from cobalt.cli.console import MUCH, print_next, print_summary, progress_bar
 from cobalt.cli.entry import for_the_user
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps, resumed_step
@@ -33,8 +33,6 @@ STAGES = {
 }
 """What veRL 0.9.1 logs of its start, and what comes after."""
 JUDGING = "timing_s/judging"
-MUCH = 0.1
-"""Share of the steps' time from which on it is said that they wait for programs."""
 MISMATCH = "rollout_corr/kl"
 """KL between the rollouts' policy and the trainer's. Large if vLLM does not have the policy's weights."""
 

@@ -122,7 +122,8 @@ class PlanConfig(CommandConfig):
     samples: Positive = 16
     """Responses to each prompt."""
     updates: Positive = 2
-    """Updates of a step, each from its share of the prompts; with one, old log-probabilities take no pass."""
+    """Updates of a step, each from its share of the prompts; with one, old log-probabilities take no pass,
+    unless SDPO reads them."""
     prompt: Positive = 3000
     """Tokens, mean."""
     response: Positive = 3000
@@ -207,7 +208,7 @@ def predict_step(config: PlanConfig) -> Prediction:
     again = prompts * forward_flops(shape, config.prompt, config.response + FEEDBACK, config.samples)
     rows = prompts * config.samples * config.turns
     passes = passes_s(flops, rows)
-    if config.updates == 1:  # and calculate_log_probs=false
+    if config.updates == 1 and not config.sdpo:  # and calculate_log_probs=false
         passes["old log-probs"] = 0.0
     teacher = config.sdpo * passes_s(again, rows)["teacher"]
     weights = HALF * parameters(shape) / GB

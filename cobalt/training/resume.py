@@ -30,7 +30,7 @@ MAY_CHANGE = (
     # logging
     *("trainer.logger", "trainer.project_name", "trainer.experiment_name", "trainer.log_val_generations"),
     *("trainer.rollout_data_dir", "trainer.validation_data_dir", "*.rollout.trace.*", "*.disable_log_stats"),
-    *("*profile*", "*.actor.calculate_entropy"),
+    "*profile*",
     # the machine, and how much of it is used
     *("*.n_gpus_per_node", "*.nnodes", "trainer.ray_wait_register_center_timeout", "ray_kwargs.*"),
     *("transfer_queue.*", "*.param_offload", "*.optimizer_offload", "*.reshard_after_forward"),

@@ -31,6 +31,8 @@ def test_every_measured_phase_is_predicted(capsys):
 def test_a_teacher_takes_a_pass_over_failed_rows():
     without, with_teacher = (predict_step(PlanConfig(sdpo=share)).seconds for share in (0, 0.6))
     assert not without.get("teacher") and 0 < with_teacher["teacher"] < 1.2 * with_teacher["old log-probs"]
+    once, taught = (predict_step(PlanConfig(updates=1, sdpo=share)).seconds for share in (0, 0.6))
+    assert once["old log-probs"] == 0 < taught["old log-probs"]
 
 
 def test_the_lengths_that_are_drawn_are_those_of_the_measured_steps():
