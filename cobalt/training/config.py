@@ -144,6 +144,8 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
                 " actor_rollout_ref.rollout.calculate_log_probs=true"
             )
     if on_cpu:
+        if rollout.calculate_log_probs:
+            raise InputError("actor_rollout_ref.rollout.calculate_log_probs=true: rollouts on CPU cores give none")
         for section, sampling in (("rollout", rollout), ("rollout.val_kwargs", rollout.val_kwargs)):
             if sampling.top_k > 0:
                 raise InputError(

@@ -255,6 +255,8 @@ def test_a_correction_needs_the_rollouts_log_probs(asked):
     asked = f"algorithm.rollout_correction.{asked}"
     completed(compose(asked, f"{POLICY}.rollout.calculate_log_probs=true", preset="one-gpu-coder"))
     completed(compose("algorithm.rollout_correction=null", preset="one-gpu-coder"))
+    with pytest.raises(InputError, match="calculate_log_probs=true: rollouts on CPU cores give none"):
+        completed(compose(asked, f"{POLICY}.rollout.calculate_log_probs=true", preset="cpu"))
     with pytest.raises(InputError, match="(?i)" + asked + rf" needs {POLICY}.rollout.calculate_log_probs=true"):
         completed(compose(asked, preset="one-gpu-coder"))
 
