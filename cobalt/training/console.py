@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ REFRESH_S = 1.0
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 """Without tqdm's own rate: it would take the start-up for a step."""
 REWARD, ACCURACY, UNSCORED, SECONDS = "reward/total", "reward/acc", "reward/infra", "timing_s/step"
+GRADIENT = "actor/grad_norm"
 STAGES = {
     "": "starting the workers, loading the model",
     "actor and ref model engine initialized": "starting the engine of rollouts",
@@ -97,6 +98,7 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
     mismatches = [(record[MISMATCH], int(record["step"])) for record in timed if MISMATCH in record]
     if mismatches:
         rows[f"largest {MISMATCH}"] = "{:.1e}, step {}".format(*max(mismatches))
+    rows |= without_update(timed, GRADIENT)
     minutes = f"{(time.monotonic() - started) / 60:.1f}"
     print_summary("Training", {**rows, "minutes in all": minutes, "output": folder, "log": log})
     waited = sum(record.get(JUDGING, 0.0) for record in timed)
@@ -106,6 +108,12 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
             "suite_cpu_limit_s for those that do not end, make this faster (docs/training.md)."
         )
     print_next(f"bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
+
+
+def without_update(steps: Sequence[Mapping[str, float]], gradient: str) -> dict[str, str]:
+    """A row of the summary if veRL left out updates, as it does where the norm ``gradient`` is not finite."""
+    lost = [str(int(step["step"])) for step in steps if not math.isfinite(step.get(gradient, 0.0))]
+    return {"steps without an update (gradient not finite)": ", ".join(lost)} if lost else {}
 
 
 def _rewards(step: Mapping[str, float]) -> str:

@@ -4,11 +4,13 @@ Its one argument is the file that ``cobalt dpo`` writes.
 """
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import load_from_disk
 from transformers import AutoTokenizer, TrainerCallback
 from trl.trainer.dpo_trainer import DPOTrainer
@@ -28,7 +30,10 @@ class TokenPairs(DPOTrainer):
 
 
 class Record(TrainerCallback):
-    """Metrics of each step, and the number of the last complete checkpoint, as of veRL."""
+    """Metrics of each step, and the number of the last complete checkpoint, as of veRL.
+
+    Raises ``FloatingPointError`` once a metric is not finite: Hugging Face's trainer would go on with a model of NaN.
+    """
 
     def __init__(self, folder: Path):
         self._folder, self._begun = folder, time.monotonic()
@@ -40,6 +45,8 @@ class Record(TrainerCallback):
         if state.is_world_process_zero and "loss" in given["logs"]:  # else the run's sums at the end
             metrics = {f"train/{name}": value for name, value in given["logs"].items()}
             append_metrics(self._folder, state.global_step, {**metrics, STEP_TIME: time.monotonic() - self._begun})
+            if lost := [name for name, value in metrics.items() if not math.isfinite(value)]:
+                raise FloatingPointError(f"step {state.global_step}: not finite: {', '.join(lost)}")
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         if state.is_world_process_zero:
@@ -50,6 +57,7 @@ class Record(TrainerCallback):
 def main() -> None:
     """Train."""
     end_with_launcher()
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its gradients can be NaN (engine.py)
     work = json.loads(Path(sys.argv[1]).read_text())
     pairs: Any = load_from_disk(work["pairs"])
     trainer = TokenPairs(

@@ -28,6 +28,10 @@ from cobalt.training.shared_prompts import SHARED, Rows, lay_out, micro_batches,
 
 FSDPEngineWithLMHead: Any = transformer_impl.FSDPEngineWithLMHead
 
+# With torch 2.11 on H100 and H200 cuDNN's attention has gradients of NaN if a mask is given and the length is 64 more
+# than a multiple of 128 (pytorch issue 196678). torch's other kernels have not.
+torch.backends.cuda.enable_cudnn_sdp(False)
+
 
 def rows_of(data: Any) -> Rows:
     """``Rows`` of jagged ``prompts`` and ``responses``. Data with the column ``SHARED`` are in order already."""

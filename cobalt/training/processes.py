@@ -22,10 +22,10 @@ from cobalt.records import Manifest
 from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_steps_aside
 from cobalt.training.checkpoints import refuse_full
 from cobalt.training.cluster import KILLED, logger_variables
-from cobalt.training.console import SECONDS, steps_bar
+from cobalt.training.console import SECONDS, steps_bar, without_update
 
 LOG_FILE = "train.log"
-LOSS = "train/loss"
+LOSS, GRADIENT = "train/loss", "train/grad_norm"
 PR_SET_PDEATHSIG = 1
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
 _KILLED = re.compile(r"Signal \d+ .* received by PID (\d+)")
@@ -79,7 +79,7 @@ def train_in_processes(
     if timed:
         shown["loss, first and last step"] = f"{timed[0][LOSS]:.4f}, {timed[-1][LOSS]:.4f}"
         shown["seconds per step"] = f"{sum(step[SECONDS] for step in timed) / len(timed):.1f}"
-    print_summary("Training", {**shown, "output": folder, "log": log})
+    print_summary("Training", {**shown, **without_update(timed, GRADIENT), "output": folder, "log": log})
     print_next(f"bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
 
 

@@ -1,5 +1,8 @@
 """Preference optimisation on stored answers: its tokens, what it refuses, and a training that is killed."""
 
+import math
+from types import SimpleNamespace
+
 import pytest
 import torch
 from killed_recipes import killed_and_resumed
@@ -10,7 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cobalt.errors import InputError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
 from cobalt.records import write_jsonl
+from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.training.dpo import DpoConfig, encoded_pairs, main
+from cobalt.training.dpo_worker import Record
 
 
 def pair(number):
@@ -59,6 +64,16 @@ def test_what_would_fail_or_be_ignored_is_refused(pairs, setting, reason):
     with pytest.raises(InputError, match=reason):
         main(DpoConfig(**flags, settings=(setting,)))
     assert not (pairs.parent / "out").exists()
+
+
+def test_a_model_of_nan_is_not_trained_on(tmp_path):
+    """Hugging Face's trainer tells a loss of 0 then, and saves the model."""
+    record, state = Record(tmp_path), SimpleNamespace(is_world_process_zero=True, global_step=5)
+    record.on_log(None, state, None, logs={"loss": 0.69, "grad_norm": 17.2})
+    state.global_step = 6
+    with pytest.raises(FloatingPointError, match="step 6: not finite: train/grad_norm"):
+        record.on_log(None, state, None, logs={"loss": 0.0, "grad_norm": math.nan})
+    assert len(read_metrics(tmp_path / METRICS_FILE)) == 2
 
 
 @pytest.mark.slow

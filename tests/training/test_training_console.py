@@ -74,6 +74,12 @@ def test_a_training_that_waits_for_programs_says_so(tmp_path, seconds, told):
     assert (f"After the last response steps waited {seconds} s for programs" in done.stdout) == told
 
 
+def test_steps_whose_update_was_left_out_are_told(tmp_path):
+    done, _ = run(tmp_path, "step(1, **{'actor/grad_norm': 0.5}); step(2, **{'actor/grad_norm': float('nan')})")
+    assert "steps without an update (gradient not finite)  2\n" in done.stdout
+    assert "without an update" not in run(tmp_path / "other", "step(1, **{'actor/grad_norm': 0.5})")[0].stdout
+
+
 def test_a_run_that_a_budget_ends_promises_no_time_and_metrics_of_an_earlier_run_are_not_its_steps(
     tmp_path, monkeypatch
 ):
