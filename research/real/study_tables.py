@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tables and figure of STUDY.md from ``study/``: counts by problem and turn, and costs.
+"""Tables and figure of STUDY.md from ``study/``, or those of ``study-0.5b/``: counts by problem and turn, and costs.
 
-python research/real/study_tables.py                  prints the tables, draws study/submitted.{png,svg}
-python research/real/study_tables.py --collect OUT    first takes counts and costs from folders of study.py
+python research/real/study_tables.py                      prints the tables, draws study/submitted.{png,svg}
+python research/real/study_tables.py --study study-0.5b   prints those of the smaller model
+python research/real/study_tables.py --collect OUT        first takes counts and costs from folders of study.py
 """
 
 import argparse
@@ -47,8 +48,16 @@ ARMS = {
     "cobalt": "Cobalt",
     "repairing": "Cobalt, `--keep 0`",
     "rft_cobalt": "RFT, then Cobalt",
+    "cobalt_sdpo": "Cobalt, a tenth feedback as teacher",
+    "sdpo": "feedback as teacher alone",
 }
 """Name of the files: label."""
+SMALL = Path(__file__).with_name("study-0.5b")
+STUDIES = {
+    FOLDER: [arm for arm in ARMS if "sdpo" not in arm],
+    SMALL: ["base", "rft", "single_turn", "grpo_online", "cobalt", "cobalt_sdpo", "sdpo"],
+}
+"""Folder: arms."""
 ONLINE = ("single_turn", "grpo_online", "verpo_online")
 """Arms that do not learn from stored conversations."""
 COMPARED = ("rft", "grpo_online")
@@ -92,27 +101,30 @@ def set_of(problem: ProblemScores) -> str:
     return MBPP_PLUS if id_ in mbpp_plus() else SETS.get(id_.partition("-")[0], STDIN)
 
 
-def collect(out: Path) -> None:
-    """Write ``study/``: the counts of every arm's seeds, and what its training cost; the collection's cost stays."""
-    seeds_of = {arm: sorted(out.glob(f"{arm}-[0-9]*")) for arm in ARMS}
+def collect(out: Path, folder: Path) -> None:
+    """Write ``folder``: the counts of every arm's seeds, and what its training cost; the collection's cost stays."""
+    seeds_of = {arm: sorted(out.glob(f"{arm}-[0-9]*")) for arm in STUDIES[folder]}
     if missing := [arm for arm, seeds in seeds_of.items() if not seeds]:
         raise InputError(f"--collect {out}: no folder of study.py for {', '.join(missing)}")
     costs: dict[str, list[dict[str, float]]] = {
-        "collection": json.loads((FOLDER / COST_FILE).read_text())["collection"]
+        "collection": json.loads((folder / COST_FILE).read_text())["collection"]
     }
     for arm, seeds in seeds_of.items():
         evaluations = [read_evaluations(seed / "test.jsonl")[0] for seed in seeds]
-        path = FOLDER / f"{arm}.counts.json"
+        path = folder / f"{arm}.counts.json"
         write_counts(path, arm, "test", evaluations)
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
         path.unlink()
-        costs[arm] = [cost_of(seed) for seed in seeds if (seed / "training").is_dir()]
-    (FOLDER / COST_FILE).write_text(json.dumps(costs, indent=1) + "\n")
+        if trainings := [seed for seed in seeds if (seed / "training").is_dir()]:
+            costs[arm] = [cost_of(seed) for seed in trainings]
+    (folder / COST_FILE).write_text(json.dumps(costs, indent=1) + "\n")
+    if folder == SMALL:
+        return
     summaries = {
         arm: [read_json(seed / SUMMARY) for seed in seeds if (seed / SUMMARY).exists()]
         for arm, seeds in seeds_of.items()
     }
-    (FOLDER / HACKING_FILE).write_text(json.dumps(summaries, indent=1) + "\n")
+    (folder / HACKING_FILE).write_text(json.dumps(summaries, indent=1) + "\n")
 
 
 def cost_of(arm: Path) -> dict[str, float]:
@@ -155,12 +167,12 @@ def seconds_of(costs: Costs, arm: str) -> tuple[float | None, float]:
 
 def main_table(scores: Scores, costs: Costs) -> list[dict[str, Cell]]:
     rows: list[dict[str, Cell]] = []
-    for arm, label in ARMS.items():
+    for arm in scores:
         tokens = [one.tokens_T[LAST] / one.samples for problems in scores[arm] for one in problems if one.tokens_T]
         trained = arm in costs
         steps, collection = seconds_of(costs, arm) if trained else (None, None)
         rows.append({
-            "arm": label,
+            "arm": ARMS[arm],
             "trainings": len(scores[arm]) if trained else None,
             "first program": f"{100 * rate(scores, arm, 0).value:.1f}",
             "within 2": f"{100 * rate(scores, arm, 1).value:.1f}",
@@ -179,8 +191,8 @@ def set_table(scores: Scores) -> list[dict[str, Cell]]:
     sizes = {name: sum(set_of(problem) == name for problem in scores["base"][0]) for name in names}
     titles = {name: f"{name} ({size})" for name, size in sizes.items()}
     return [
-        {"arm": label, **{titles[name]: percent(rate(scores, arm, LAST, only=name)) for name in names}}
-        for arm, label in ARMS.items()
+        {"arm": ARMS[arm], **{titles[name]: percent(rate(scores, arm, LAST, only=name)) for name in names}}
+        for arm in scores
     ]
 
 
@@ -211,7 +223,7 @@ def labels_table(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:
 
 
 def tables_of_tests(scores: Scores) -> list[dict[str, Cell]]:
-    others = [arm for arm in ARMS if arm not in ("base", "cobalt")]
+    others = [arm for arm in scores if arm not in ("base", "cobalt")]
     found = {arm: rate(scores, "cobalt", LAST, arm) for arm in others}
     p_values = {arm: one.p_value for arm, one in found.items() if one.p_value is not None}
     corrected: dict[str, float] = dict(zip(COMPARED, holm([p_values[arm] for arm in COMPARED]), strict=True))
@@ -242,10 +254,10 @@ def trainings_table(scores: Scores) -> list[dict[str, Cell]]:
     """Each training's submitted programs within three, percent."""
     return [
         {
-            "arm": label,
+            "arm": ARMS[arm],
             "each training": ", ".join(f"{100 * rate({arm: [one]}, arm, LAST).value:.1f}" for one in scores[arm]),
         }
-        for arm, label in ARMS.items()
+        for arm in scores
     ]
 
 
@@ -278,20 +290,32 @@ def draw(scores: Scores, costs: Costs) -> None:
     finished(figure, "submitted", "Submitted programs by turn, and the gain against its cost").write(FOLDER)
 
 
+def kept(folder: Path) -> tuple[Scores, Costs]:
+    """What a folder of ``STUDIES`` holds."""
+    scores = {
+        arm: [one.problems for one in read_evaluations(folder / f"{arm}.counts.json.gz")] for arm in STUDIES[folder]
+    }
+    return scores, json.loads((folder / COST_FILE).read_text())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", choices=[folder.name for folder in STUDIES], default=FOLDER.name)
     parser.add_argument("--collect", type=Path, help="the --out of study.py")
-    if (out := parser.parse_args().collect) is not None:
-        collect(out)
-    scores = {arm: [one.problems for one in read_evaluations(FOLDER / f"{arm}.counts.json.gz")] for arm in ARMS}
-    costs = json.loads((FOLDER / COST_FILE).read_text())
-    hacking = json.loads((FOLDER / HACKING_FILE).read_text())
-    labels = json.loads((FOLDER / LABELS_FILE).read_text())
+    args = parser.parse_args()
+    folder = FOLDER.with_name(args.study)
+    if args.collect is not None:
+        collect(args.collect, folder)
+    scores, costs = kept(folder)
     tables = [main_table(scores, costs), tables_of_tests(scores), trainings_table(scores), set_table(scores)]
-    tables += [hacking_table(hacking), labels_table(labels)]
-    for rows in (*tables, teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text()))):
+    if folder == FOLDER:
+        tables += [hacking_table(json.loads((FOLDER / HACKING_FILE).read_text()))]
+        tables += [labels_table(json.loads((FOLDER / LABELS_FILE).read_text()))]
+        tables += [teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text()))]
+    for rows in tables:
         print(markdown_table(list(rows[0]), ([show(cell) for cell in row.values()] for row in rows)), "\n")
-    draw(scores, costs)
+    if folder == FOLDER:
+        draw(scores, costs)
 
 
 if __name__ == "__main__":

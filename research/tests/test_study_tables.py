@@ -6,14 +6,13 @@ import pytest
 
 from cobalt import statistics
 from cobalt.errors import InputError
-from cobalt.evaluation.files import read_evaluations
 from cobalt.tables import show
 from research.real.study_tables import (
-    ARMS,
-    COST_FILE,
     FOLDER,
+    STUDIES,
     TEACHER_FILE,
     collect,
+    kept,
     main_table,
     set_table,
     tables_of_tests,
@@ -21,31 +20,32 @@ from research.real.study_tables import (
 )
 
 
-def kept():
-    scores = {arm: [one.problems for one in read_evaluations(FOLDER / f"{arm}.counts.json.gz")] for arm in ARMS}
-    return scores, json.loads((FOLDER / COST_FILE).read_text())
-
-
-def test_the_page_shows_what_the_counts_give():
-    scores, costs = kept()
+@pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
+def test_the_page_shows_what_the_counts_give(folder):
+    scores, costs = kept(folder)
     page = (FOLDER.parent / "STUDY.md").read_text()
     for row in main_table(scores, costs):
         told = [row["arm"], row["trainings"] or "–", row["first program"], row["within 2"]]
-        assert f"| {' | '.join(map(str, told))} | " in page
+        assert f"| {' | '.join(map(str, told))} | {show(row['submitted within 3'])} |" in page
     for row in tables_of_tests(scores):
         assert f"| {row['Cobalt minus']} | {show(row['points'])} |" in page
+
+
+def test_the_page_shows_the_trainings_with_feedback_as_teacher():
+    page = (FOLDER.parent / "STUDY.md").read_text()
     for row in teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text())):
         assert " | ".join(str(cell or "–") for cell in list(row.values())[1:]) in page
 
 
-def test_the_sets_hold_all_problems(monkeypatch):
+@pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
+def test_the_sets_hold_all_problems(folder, monkeypatch):
     monkeypatch.setattr(statistics, "RESAMPLES", 10)
-    scores, _ = kept()
+    scores, _ = kept(folder)
     sizes = [int(title.rpartition("(")[2].rstrip(")")) for title in list(set_table(scores)[0])[1:]]
     assert sum(sizes) == len(scores["base"][0]) == 893
 
 
 def test_nothing_is_overwritten_from_a_folder_that_lacks_an_arm(tmp_path):
     (tmp_path / "base-0").mkdir()
-    with pytest.raises(InputError, match=f"for {', '.join(list(ARMS)[1:])}"):
-        collect(tmp_path)
+    with pytest.raises(InputError, match=f"for {', '.join(STUDIES[FOLDER][1:])}"):
+        collect(tmp_path, FOLDER)
