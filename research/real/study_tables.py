@@ -34,6 +34,15 @@ from research.reports.p_values import holm
 
 FOLDER = Path(__file__).with_name("study")
 COST_FILE, HACKING_FILE, LABELS_FILE = "cost.json", "hacking.json", "hacking_labels.json"
+STAGES_FILE = "stages.json"
+"""Seconds of each stage by arm and seed; ``before``: of those that all arms have in common."""
+STAGES = {
+    "train": "training",
+    "merge": "merge",
+    "asked": "test problems, with the server's start",
+    "test-hidden": "hidden tests",
+}
+"""Name in study.py: column."""
 TEACHER_FILE = "feedback_teacher.json"
 """By training, of each step: some of its metrics."""
 TEACHERS = {"cobalt-1": "Cobalt", "cobalt_sdpo-0": "half feedback as teacher", "sdpo-0": "feedback alone"}
@@ -119,6 +128,12 @@ def collect(out: Path, folder: Path) -> None:
             costs[arm] = [cost_of(seed) for seed in trainings]
     (folder / COST_FILE).write_text(json.dumps(costs, indent=1) + "\n")
     if folder == SMALL:
+        stages = {
+            arm: [{file.name: int(file.read_text()) for file in sorted(seed.glob("done/*"))} for seed in seeds]
+            for arm, seeds in seeds_of.items()
+        }
+        before = json.loads((folder / STAGES_FILE).read_text())["before"]
+        (folder / STAGES_FILE).write_text(json.dumps({"before": before, **stages}, indent=1) + "\n")
         return
     summaries = {
         arm: [read_json(seed / SUMMARY) for seed in seeds if (seed / SUMMARY).exists()]
@@ -250,6 +265,15 @@ def teacher_table(trainings: Mapping[str, Sequence[Mapping[str, float]]]) -> lis
     ]
 
 
+def stages_table(stages: Mapping[str, Any]) -> list[dict[str, Cell]]:
+    """Seconds of each stage of an arm's first training."""
+    return [
+        {"arm": ARMS[arm], **{title: seeds[0].get(name) for name, title in STAGES.items()}}
+        for arm, seeds in stages.items()
+        if arm in ARMS
+    ]
+
+
 def trainings_table(scores: Scores) -> list[dict[str, Cell]]:
     """Each training's submitted programs within three, percent."""
     return [
@@ -312,6 +336,8 @@ def main() -> None:
         tables += [hacking_table(json.loads((FOLDER / HACKING_FILE).read_text()))]
         tables += [labels_table(json.loads((FOLDER / LABELS_FILE).read_text()))]
         tables += [teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text()))]
+    else:
+        tables += [stages_table(json.loads((folder / STAGES_FILE).read_text()))]
     for rows in tables:
         print(markdown_table(list(rows[0]), ([show(cell) for cell in row.values()] for row in rows)), "\n")
     if folder == FOLDER:

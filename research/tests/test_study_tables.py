@@ -9,12 +9,15 @@ from cobalt.errors import InputError
 from cobalt.tables import show
 from research.real.study_tables import (
     FOLDER,
+    SMALL,
+    STAGES_FILE,
     STUDIES,
     TEACHER_FILE,
     collect,
     kept,
     main_table,
     set_table,
+    stages_table,
     tables_of_tests,
     teacher_table,
 )
@@ -29,6 +32,14 @@ def test_the_page_shows_what_the_counts_give(folder):
         assert f"| {' | '.join(map(str, told))} | {show(row['submitted within 3'])} |" in page
     for row in tables_of_tests(scores):
         assert f"| {row['Cobalt minus']} | {show(row['points'])} |" in page
+
+
+def test_the_page_shows_the_seconds_of_each_stage():
+    page = (FOLDER.parent / "STUDY.md").read_text()
+    stages = json.loads((SMALL / STAGES_FILE).read_text())
+    for row in stages_table(stages):
+        assert f"| {' | '.join(map(show, row.values()))} |" in page
+    assert all(str(seconds) in page for seconds in stages["before"].values())
 
 
 def test_the_page_shows_the_trainings_with_feedback_as_teacher():
