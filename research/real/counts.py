@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
 """The tables that README.md shows a part of, from what was counted of a model's answers.
 
-python research/real/counts.py                  all sets, turns and intervals
-python research/real/counts.py --useful 1.5b    ids of problems that it solves 1 to 7 times of 8
+python research/real/counts.py
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,12 +36,6 @@ SHARES = {
 another one right?"""
 
 
-def useful(run: dict[str, Any], ids: Sequence[Any]) -> list[Any]:
-    """Problems that some first answers solve and some do not."""
-    of = [dict(zip(run["columns"], by_turn[0], strict=False)) for by_turn in run["counts"]]
-    return [id_ for id_, counts in zip(ids, of, strict=True) if 0 < counts["right"] < counts["answers"]]
-
-
 def rows(runs: Iterable[dict[str, Any]]) -> Iterator[list[str]]:
     """A row for each turn; intervals by problem."""
     for run in runs:
@@ -62,13 +53,7 @@ def rows(runs: Iterable[dict[str, Any]]) -> Iterator[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--useful", metavar="SIZE")
-    args = parser.parse_args()
     stored = read_json(FILE)
-    if args.useful:
-        (run,) = (r for r in stored["runs"] if r["stage"]["name"] == "train" and r["model"].endswith(args.useful))
-        return print(json.dumps(useful(run, stored["ids"][run["ids"]])))
     print(markdown_table(["model", "wording", "turn", *SHARES, "tokens"], rows(stored["runs"])))
 
 

@@ -1,7 +1,8 @@
 """The tables of the real model's wordings, from counts by problem and turn."""
 
 from cobalt.records.jsonl import read_json
-from research.real.counts import FILE, rows, useful
+from research.real.counts import FILE, rows
+from research.real.problems import chosen, useful
 
 
 def test_shares_are_of_the_right_answers_and_useful_problems_are_solved_by_some():
@@ -25,3 +26,8 @@ def test_the_chosen_wording_keeps_its_figures():
     (run,) = (one for one in runs if (one["model"][-4:], one["stage"]["name"]) == ("1.5b", "comment-then-fresh"))
     _, chosen, *_ = rows([run])
     assert [cell.split()[0] for cell in (chosen[3], chosen[5])] == ["33.3", "0.2"]
+
+
+def test_each_model_learns_from_the_problems_that_it_solves_sometimes():
+    assert [len(chosen(size)["useful"]) for size in ("0.5b", "1.5b")] == [679, 1139]
+    assert len(set(chosen("0.5b")["test"])) == 893

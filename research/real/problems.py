@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""The problems of the study, of what ``cobalt data import taco`` has written for each file of the shared set.
+
+    python research/real/problems.py --size 0.5b --imported DIR --data DATA
+
+Writes DATA/useful.jsonl, which the model of this size solves in 1 to 7 of 8 first answers (``counts.json.gz``), and
+DATA/test.jsonl, in the order of ``study/``.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from cobalt.cli.entry import exit_codes
+from cobalt.errors import InputError
+from cobalt.evaluation.files import read_evaluations
+from cobalt.records import read_jsonl, write_jsonl
+from cobalt.records.jsonl import read_json
+from research.real.counts import FILE
+
+SETS = {"useful": ("train", "train_leetcode"), "test": ("eval_mbpp", "eval_humaneval", "eval_leetcode", "eval_stdin")}
+"""Output: files of the shared set."""
+ORDER = Path(__file__).with_name("study") / "base.counts.json.gz"
+
+
+def useful(run: Mapping[str, Any], ids: Sequence[Any]) -> list[Any]:
+    """Problems that some first answers solve and some do not."""
+    of = [dict(zip(run["columns"], by_turn[0], strict=False)) for by_turn in run["counts"]]
+    return [id_ for id_, counts in zip(ids, of, strict=True) if 0 < counts["right"] < counts["answers"]]
+
+
+def chosen(size: str) -> dict[str, list[Any]]:
+    """Ids by output."""
+    stored = read_json(FILE)
+    (run,) = (r for r in stored["runs"] if r["stage"]["name"] == "train" and r["model"].endswith(size))
+    (base,) = read_evaluations(ORDER)
+    return {"useful": useful(run, stored["ids"][run["ids"]]), "test": [problem.id for problem in base.problems]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", required=True, choices=("0.5b", "1.5b"))
+    for name in ("--imported", "--data"):
+        parser.add_argument(name, required=True, type=Path)
+    args = parser.parse_args()
+    for name, ids in chosen(args.size).items():
+        files = [args.imported / f"{file}.jsonl" for file in SETS[name]]
+        problems = {row["id"]: row for file in files for row in read_jsonl(file, ("id",))}
+        if missing := [id_ for id_ in ids if id_ not in problems]:
+            raise InputError(
+                f"{args.imported} lacks {len(missing)} of the {len(ids)} {name} problems, {missing[0]} first"
+            )
+        print(f"{name}: {write_jsonl(args.data / f'{name}.jsonl', map(problems.__getitem__, ids))} problems")
+
+
+if __name__ == "__main__":
+    with exit_codes():
+        main()
