@@ -66,16 +66,6 @@ nothing from the program above that fails a test.
 {FEEDBACK_MARKER}
 {{feedback}}"""
 
-_HINDSIGHT_ANSWER = """\
-This program solves the problem:
-```python
-{answer}
-```"""
-_HINDSIGHT_FEEDBACK = """\
-An answer that was written to this message failed. This is the feedback on its program:
-{feedback}"""
-_HINDSIGHT_END = "Answer the message above with a complete program that is right."
-
 INPUT_LABEL, OUTPUT_LABEL, EXPECTED_LABEL = "Input:\n", "Program's Output:\n", "Expected Output:\n"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 JUDGE_FIELDS = ("question", "previous_code", "feedback", "current_code", "patch")
@@ -237,20 +227,6 @@ def feedback_message(feedback: str, prompts: PromptSet = COBALT) -> dict[str, st
     """The user message that shows the feedback to the last program and asks for the next one."""
     template = prompts.feedback if feedback != prompts.all_passed else prompts.passed or prompts.feedback
     return {"role": "user", "content": _filled(template, feedback=feedback)}
-
-
-def hindsight(
-    messages: Sequence[Mapping[str, str]], feedback: str | None, answer: str | None
-) -> list[Mapping[str, str]]:
-    """A conversation whose last message also tells what is known after an answer to it.
-
-    ``feedback``: on that answer's program; ``answer``: another program, which is right. Not both are None.
-    """
-    *earlier, last = messages
-    parts = [last["content"]]
-    parts += [] if answer is None else [_filled(_HINDSIGHT_ANSWER, answer=answer)]
-    parts += [] if feedback is None else [_filled(_HINDSIGHT_FEEDBACK, feedback=feedback)]
-    return [*earlier, {**last, "content": "\n\n".join([*parts, _HINDSIGHT_END])}]
 
 
 def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:

@@ -97,11 +97,11 @@ def has_own_old(config: Any) -> bool:
     They are those of the policy before the step. With one update a step the update computes them anyway, and every
     ratio is 1. What else reads them keeps the pass.
     """
-    cobalt, actor, algorithm = config.cobalt, config.actor_rollout_ref.actor, config.algorithm
-    is_one = actor.ppo_epochs == 1 and config.data.train_batch_size == actor.ppo_mini_batch_size
-    is_compared = config.actor_rollout_ref.rollout.calculate_log_probs or cobalt.get("sdpo") is not None
+    policy, algorithm = config.actor_rollout_ref, config.algorithm
+    is_one = policy.actor.ppo_epochs == 1 and config.data.train_batch_size == policy.actor.ppo_mini_batch_size
+    is_compared = policy.rollout.calculate_log_probs
     is_read = is_compared or algorithm.use_kl_in_reward or algorithm.adv_estimator != "grpo"
-    return cobalt.share_prompts and is_one and not is_read
+    return config.cobalt.share_prompts and is_one and not is_read
 
 
 def completed(config: Any, given: Collection[str] = ()) -> Any:

@@ -23,8 +23,8 @@ TURNS = 3
 PEAK_FLOPS = 989e12
 """Per second, dense bf16, of an H100 or H200 (SXM)."""
 
-Phase = Literal["generation", "old log-probs", "reference", "teacher", "update", "rest"]
-"""Of a step. teacher: the pass of SDPO; rest: what is between the others, and the weights' way into vLLM."""
+Phase = Literal["generation", "old log-probs", "reference", "update", "rest"]
+"""Of a step. rest: what is between the others, and the weights' way into vLLM."""
 GpuName = Literal["h100", "h200"]
 ShapeName = Literal[
     "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b",
@@ -33,9 +33,9 @@ ShapeName = Literal[
 
 # Fitted to the steps of research/results/now-h200, price and plan: shares of the GPU's peak that the phases reach, and
 # seconds that each response costs beside, whatever its length: rows are queued, chosen, packed and unpacked one by one.
-PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.55, "reference": 0.61, "teacher": 0.55, "update": 0.43}
-ROW_S: dict[Phase, float] = {"old log-probs": 0.0025, "reference": 0.0025, "teacher": 0.0025, "update": 0.0025}
-FORWARDS = {"old log-probs": 1, "reference": 1, "teacher": 1, "update": 3}
+PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.55, "reference": 0.61, "update": 0.43}
+ROW_S: dict[Phase, float] = {"old log-probs": 0.0025, "reference": 0.0025, "update": 0.0025}
+FORWARDS = {"old log-probs": 1, "reference": 1, "update": 3}
 REST_ROW_S = 0.0018
 # Generation: the share of the memory's rate that is reached, the rest of a token's time (launches, sampling,
 # scheduling), what a token of a row costs the process that hands it on, and the weights' way into vLLM.
@@ -122,8 +122,7 @@ class PlanConfig(CommandConfig):
     samples: Positive = 16
     """Responses to each prompt."""
     updates: Positive = 2
-    """Updates of a step, each from its share of the prompts; with one, old log-probabilities take no pass,
-    unless SDPO reads them."""
+    """Updates of a step, each from its share of the prompts; with one, old log-probabilities take no pass."""
     prompt: Positive = 3000
     """Tokens, mean."""
     response: Positive = 3000
@@ -134,8 +133,6 @@ class PlanConfig(CommandConfig):
     """Trajectories of a stage that samples: their lengths instead of --prompt, --response and --longest."""
     turns: Annotated[float, Interval(ge=1, lt=math.inf)] = 1
     """Programs of a trajectory in a step, mean; online recipes have more than 1."""
-    sdpo: Share = 0
-    """Share of the responses that SDPO's teacher reads again: those that fail."""
     endless: Share = 0.02
     """Share of programs that run into their time limit."""
     suite_limit: AboveZero = 27
@@ -205,17 +202,14 @@ def predict_step(config: PlanConfig) -> Prediction:
     added = round((config.turns - 1) * FEEDBACK)
     answered = round(config.turns * config.response) + added
     flops = prompts * forward_flops(shape, config.prompt, answered, config.samples)
-    again = prompts * forward_flops(shape, config.prompt, config.response + FEEDBACK, config.samples)
     rows = prompts * config.samples * config.turns
     passes = passes_s(flops, rows)
-    if config.updates == 1 and not config.sdpo:  # and calculate_log_probs=false
+    if config.updates == 1:  # and calculate_log_probs=false
         passes["old log-probs"] = 0.0
-    teacher = config.sdpo * passes_s(again, rows)["teacher"]
     weights = HALF * parameters(shape) / GB
     seconds: dict[Phase, float] = {
         "generation": generation_s(config, shape),
         **passes,
-        "teacher": teacher,
         "rest": REST_ROW_S * rows + SYNC_S_PER_GB * weights,
     }
     step = sum(seconds.values())

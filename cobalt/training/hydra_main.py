@@ -57,7 +57,6 @@ Common settings (verl/config holds all of ours with their values, docs/training.
   trainer.n_gpus_per_node=N                      GPUs; with +preset=cpu processes
   trainer.logger=[console,wandb]                 also tensorboard, mlflow, trackio
   cobalt.budget={responses: N}                   or {gpu_seconds: X}: what training may cost
-  cobalt.sdpo={weight: W}                        feedback as teacher, with this weight beside the rewards
   cobalt.seed=N                                  of sampling on a CPU
 
 Options:

@@ -79,7 +79,7 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
     rewards = RewardSettings.read(config.reward.reward_kwargs) if has_own_manager(config) else None
     refuse_unusable(config, settings)
     left_out = refuse_cut_prompts(config)
-    if settings.online or settings.sdpo:
+    if settings.online:
         train_files = [Path(path) for path in as_list(config.data.train_files) if "://" not in path]
         with open_dict(ready):
             ready.cobalt.prompts = described(PromptsConfig().prompt_set(train_files))

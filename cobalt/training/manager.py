@@ -16,23 +16,19 @@ from dataclasses import asdict
 from typing import Any
 
 import ray
-from omegaconf import OmegaConf
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from cobalt.errors import CobaltError, first_line
-from cobalt.prompts import prompts_of
 from cobalt.sandbox import ExecutionResult
 from cobalt.sandbox.executor import Tests, parse_program
 from cobalt.serving.execution import ExecutionService, Runs
 from cobalt.training.online import ROLLOUT_FAILED, TrajectoryScorer
-from cobalt.training.responses import ResponseScorer, follows_context, program_of, public_feedback
+from cobalt.training.responses import ResponseScorer, follows_context
 from cobalt.training.scoring import ARRIVED, INFRA, SCORE_NAMES, SCORED, SERVICE_ERRORS, Batch, RewardSettings
 from cobalt.training.settings import Method
 
 PROGRAMS = "programs"
 """Key of ``reward_extra_info`` in online training: the judged programs of the trajectory, as dictionaries."""
-FEEDBACK, PROGRAM = "feedback", "program"
-"""Keys of ``reward_extra_info`` with ``cobalt.sdpo``: the response's program and the feedback on it, or None."""
 FAILURE_S = 5.0
 """How long to wait between a failed attempt to reach the execution service and the next one."""
 ERROR = "error"
@@ -119,10 +115,6 @@ class StreamingRewardManager(RewardManagerBase):
         self._scorer, connect = ResponseScorer(*settings), SharedService
         if config.cobalt.get("online"):
             self._scorer, connect = TrajectoryScorer(Method(**config.cobalt.online), *settings), service_of_online
-        self._prompts = None
-        if config.cobalt.get("sdpo") is not None:
-            described: Any = OmegaConf.to_container(config.cobalt, resolve=True)
-            self._prompts = prompts_of(described["prompts"])
         self.service = connect(self._scorer.settings)
         self._width = config.actor_rollout_ref.rollout.response_length
         self._runs: Runs = {}  # of the trajectories that are scored now
@@ -143,10 +135,6 @@ class StreamingRewardManager(RewardManagerBase):
                 named, more = await self._scorer.score(items[-1], batch), {}
                 if not validates:
                     named |= follows_context(items[-1])
-                    if self._prompts is not None:
-                        program = program_of(items[-1])
-                        feedback = await public_feedback(items[-1], program, batch, self._prompts)
-                        more = {FEEDBACK: feedback, PROGRAM: program}
             else:
                 failed = columns["tool_extra_fields"][-1][ROLLOUT_FAILED]
                 programs = await self._scorer.programs(items, failed, batch)

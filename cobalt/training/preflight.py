@@ -29,7 +29,7 @@ DATA_FILES = ("train_files", "val_files")
 EXAMPLE_DATA = re.compile(r"~/data/(rlhf/)?gsm8k/.*")
 PARQUET_MAKERS = "preproc/verl_preproc_multi_turn.py or preproc/verl_preproc_single_turn.py"
 PUBLIC_TESTS = "extra_info.tools_kwargs.public_test_cases"
-"""Column of training files: the tests that give feedback, to the turns of online training and to SDPO's teacher."""
+"""Column of training files: the tests whose feedback the turns of online training show."""
 NUMBERS = (
     *("data.train_batch_size", "data.max_prompt_length", "data.max_response_length"),
     *("actor_rollout_ref.rollout.n", "actor_rollout_ref.actor.ppo_mini_batch_size"),
@@ -79,7 +79,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         raise InputError(f"data.train_batch_size={batch}, but data.train_files hold only {train_rows} rows")
     if val_rows == 0:
         raise InputError("data.val_files hold no rows")
-    if settings.sdpo or (settings.online and settings.online.turns > 1):
+    if settings.online and settings.online.turns > 1:
         _refuse_rows_without_public_tests(as_list(config.data.train_files))
     if settings.online:
         _refuse_contexts(as_list(config.data.train_files), config.data.prompt_key)
@@ -364,14 +364,14 @@ def _rows(config: Any, name: str) -> int | None:
 
 
 def _refuse_rows_without_public_tests(paths: list[str]) -> None:
-    """Raise ``InputError`` for the first row whose responses would get no feedback. Remote files are not looked at."""
+    """Raise ``InputError`` for the first problem whose turns would get no feedback. Remote files are not looked at."""
     for path, number, text in _values(paths, PUBLIC_TESTS):
         try:
             TestCases.parse(text or "")
         except ValueError as error:
             problem = f"row {number}: {PUBLIC_TESTS}: {error if text else 'missing'}"
-            needs = "cobalt.online and cobalt.sdpo show feedback on these tests"
-            maker = "preproc/verl_preproc_*_turn.py write them where their input has public_test_cases"
+            needs = "the turns of cobalt.online show feedback on these tests"
+            maker = "preproc/verl_preproc_single_turn.py writes them where its input has public_test_cases"
             raise InputError.at(path, None, f"{problem}; {needs}: {maker}") from None
 
 

@@ -11,9 +11,7 @@ from typing import Any
 
 from cobalt.errors import CobaltError, InputError, first_line
 from cobalt.extraction import THINK_END, extract_code
-from cobalt.prompts import PromptSet, feedback_to_policy, with_feedback
 from cobalt.rewards import CountTokens, Thinking, o200k_counter, tokenizer_counter
-from cobalt.sandbox import TestCases
 from cobalt.training.scoring import BATCH, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished, last_program
 
 TURN, SOLVED_BEFORE, REPEATS = "turn", "solved_before", "repeats"
@@ -110,23 +108,6 @@ def follows_context(item: Mapping[str, Any]) -> Score:
     messages = [] if conversation is None else list(conversation)
     turn = sum(message["role"] == "assistant" for message in messages)
     return follows(item, extract_code(item["solution_str"], rule), turn, last_program(messages, rule))
-
-
-async def public_feedback(item: Mapping[str, Any], program: str | None, batch: Batch, prompts: PromptSet) -> str | None:
-    """What the next turn would show of the ``program`` of a response; None if it passes all public tests.
-
-    Raises ``InfraError``, and ``ValueError`` for a row without public tests.
-    """
-    info = item["extra_info"]
-    tests = TestCases.parse((info.get("tools_kwargs") or {}).get("public_test_cases") or "")
-    result = await batch.execute(program, tests)
-    return None if result.solved else feedback_to_policy(with_feedback(result, tests), prompts)
-
-
-def program_of(item: Mapping[str, Any]) -> str | None:
-    """The program of a response (``ResponseScorer.items``) that is run."""
-    info = item["extra_info"]
-    return extract_code(item["solution_str"], info["extraction"]) if info["finished"] else None
 
 
 def knows_thinking(tokenizer: Any) -> bool:

@@ -137,11 +137,8 @@ class Batch:
     runs: Runs = field(default_factory=dict)
     """Results so far: equal programs of the batch run once."""
 
-    async def execute(self, code: str | None, tests: str | TestCases) -> ExecutionResult:
-        """Run a program (None: there is none) on its tests (or their JSON).
-
-        Raises ``InfraError`` where there is no verdict.
-        """
+    async def execute(self, code: str, tests: str | TestCases) -> ExecutionResult:
+        """Run a program on its tests (or their JSON). Raises ``InfraError`` where there is no verdict."""
         result = await self.programs.run(code, tests, self.runs)
         if result.infra_error is not None:
             raise InfraError(result.infra_error)

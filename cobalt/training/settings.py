@@ -1,9 +1,8 @@
 """The ``cobalt`` section of a training configuration, and what online training needs of the other sections."""
 
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from annotated_types import Interval
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
@@ -35,11 +34,6 @@ ONLINE_NEEDS = {
     "actor_rollout_ref.actor.shuffle": False,
 }
 """Settings that online training relies on. The recipes set them."""
-SDPO_NEEDS = {
-    "reward.reward_manager.name": MANAGER,  # it gives the feedback
-    "algorithm.rollout_correction.bypass_mode": False,  # else the student's log-probabilities are the rollout engine's
-}
-"""Settings that ``cobalt.sdpo`` relies on. The recipes set them."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -69,16 +63,6 @@ class Method:
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class SelfDistillation:
-    """The ``cobalt.sdpo`` section: the policy that has seen the feedback teaches (``cobalt.training.sdpo``)."""
-
-    weight: Annotated[float, Interval(gt=0, le=1)] = 1.0
-    """Of the teacher's advantages. Those of the rewards have the rest: at 1, none."""
-    solutions: bool = False
-    """Whether the teacher is also shown a response of the same group that passes all tests."""
-
-
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class TrainingConfig:
     """The ``cobalt`` section of the configuration."""
 
@@ -90,8 +74,6 @@ class TrainingConfig:
     """A limit on the cost of training (``cobalt.training.training_log.Budget``). None: no limit."""
     online: Method | None = None
     """Multi-turn training on the policy's own trajectories. None: off."""
-    sdpo: SelfDistillation | None = None
-    """Token advantages from feedback (SDPO, arXiv 2601.20802). None: rewards alone."""
     share_prompts: bool = False
     """Compute once what several rows begin with: a prompt, or a part of it (``cobalt.training.shared_prompts``)."""
     loss_weights: Literal["release", "tokens"] = RELEASE
@@ -103,8 +85,7 @@ class TrainingConfig:
     def of(cls, config: Any) -> "TrainingConfig":
         """The section of a composed configuration.
 
-        Raises ``CobaltError`` for what cannot be read or run, and for settings elsewhere that contradict ``online`` or
-        ``sdpo``.
+        Raises ``CobaltError`` for what cannot be read or run, and for settings elsewhere that contradict ``online``.
         """
         from omegaconf import OmegaConf
 
@@ -113,16 +94,13 @@ class TrainingConfig:
             settings = cls(**section)
         except ValidationError as error:
             *above, _ = error.errors()[0]["loc"]
-            names = fields({"online": Method, "sdpo": SelfDistillation}[str(above[0])] if above else cls)
+            names = fields(Method if above else cls)
             raise InputError.of_setting(error, "cobalt.", (field.name for field in names)) from None
-        if settings.online and settings.sdpo:
-            raise InputError("cobalt.sdpo is for single turns and stored contexts: it excludes cobalt.online")
-        for section_name, needs in (("online", ONLINE_NEEDS), ("sdpo", SDPO_NEEDS)):
-            for name, needed in needs.items() if getattr(settings, section_name) else ():
-                if (found := OmegaConf.select(config, name)) != needed:
-                    raise InputError(f"cobalt.{section_name} needs {name}={needed}, not {found}")
         if settings.online is None:
             return settings
+        for name, needed in ONLINE_NEEDS.items():
+            if (found := OmegaConf.select(config, name)) != needed:
+                raise InputError(f"cobalt.online needs {name}={needed}, not {found}")
         batch, mini_batch = config.data.train_batch_size, config.actor_rollout_ref.actor.ppo_mini_batch_size
         if batch % mini_batch and batch > mini_batch:
             raise InputError(

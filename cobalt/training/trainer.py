@@ -5,7 +5,6 @@ together, and the reward's parts, the costs and the engines' mismatch are metric
 too many responses cannot be scored, or by an error in the reward. Online, an optimizer update gets whole trajectories.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +13,6 @@ from typing import Any
 import ray
 import torch
 import transfer_queue as tq
-from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
@@ -36,8 +34,7 @@ from cobalt.training.rollouts import (
     with_lost,
 )
 from cobalt.training.scoring import INFRA, RewardSettings
-from cobalt.training.sdpo import hindsights, teacher_log_probs, teacher_metrics, teacher_prompts, with_teacher
-from cobalt.training.settings import TOKENS, Method, SelfDistillation
+from cobalt.training.settings import TOKENS, Method
 from cobalt.training.shared_prompts import balanced_rows
 from cobalt.training.training_log import budget_of
 from cobalt.training.updates import rows_of, shared_out
@@ -238,36 +235,7 @@ class CobaltTrainer(PPOTrainer):
         if self._method is not None:
             given = [torch.full_like(scores, advantages.get(row, 0.0)) for row, scores in enumerate(scores_B)]
             self._put(where, advantages=given, returns=given)
-        elif self.config.cobalt.get("sdpo") is not None:
-            self._add_teacher(where, infos, problems, metrics)
         return batch
-
-    def _add_teacher(
-        self, where: dict[str, Any], infos: dict[int, dict[str, Any]], problems: dict[int, str], metrics: dict[str, Any]
-    ) -> None:
-        """Mix the advantages of ``cobalt.sdpo`` into those of the rewards. A teacher's prompt may be no longer than any
-        other; a row for which it would be is left out and counted."""
-        settings, started = SelfDistillation(**self.config.cobalt.sdpo), time.perf_counter()
-        fields = ["raw_prompt", "responses", "old_log_probs", "advantages"]
-        data: Any = tq.kv_batch_get(**where, select_fields=fields)
-        responses_B, student_B, advantages_B = (data[name].unbind() for name in fields[1:])
-        template: Any = self.config.data.get("apply_chat_template_kwargs") or {}
-        template = OmegaConf.to_container(template) if OmegaConf.is_config(template) else template
-        shown = hindsights(infos, problems, settings.solutions)
-        prompts = teacher_prompts(self.tokenizer, list(data["raw_prompt"]), shown, template)
-        most, teacher = self.config.data.max_prompt_length, {}
-        kept = {row: prompt for row, prompt in prompts.items() if len(prompt) <= most}
-        if kept:
-            actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
-            unit = 1 if actor.use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
-            given = [*kept.values()], [responses_B[row] for row in kept], rollout.temperature, unit
-            found = teacher_log_probs(self.actor_rollout_wg, *given)
-            teacher = dict(zip(kept, found, strict=True))
-        self._put(where, advantages=with_teacher(advantages_B, student_B, teacher, settings.weight))
-        metrics |= teacher_metrics(infos, student_B, teacher)
-        metrics["cost/teacher_overlong"] = len(prompts) - len(kept)
-        metrics["cost/teacher_tokens"] = sum(len(prompt) + len(responses_B[row]) for row, prompt in kept.items())
-        metrics["timing_s/teacher"] = time.perf_counter() - started
 
     def _val_metrics_update(
         self,

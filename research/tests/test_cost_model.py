@@ -28,11 +28,9 @@ def test_every_measured_phase_is_predicted(capsys):
     assert all(abs(off) < 39 for row in found.values() for off in row), found
 
 
-def test_a_teacher_takes_a_pass_over_failed_rows():
-    without, with_teacher = (predict_step(PlanConfig(sdpo=share)).seconds for share in (0, 0.6))
-    assert not without.get("teacher") and 0 < with_teacher["teacher"] < 1.2 * with_teacher["old log-probs"]
-    once, taught = (predict_step(PlanConfig(updates=1, sdpo=share)).seconds for share in (0, 0.6))
-    assert once["old log-probs"] == 0 < taught["old log-probs"]
+def test_one_update_takes_no_pass_for_old_log_probs():
+    once, twice = (predict_step(PlanConfig(updates=updates)).seconds for updates in (1, 2))
+    assert once["old log-probs"] == 0 < twice["old log-probs"]
 
 
 def test_the_lengths_that_are_drawn_are_those_of_the_measured_steps():

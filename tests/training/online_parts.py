@@ -13,7 +13,6 @@ from omegaconf import OmegaConf, open_dict
 from verl import DataProto
 
 from cobalt.errors import SetupError
-from cobalt.prompts import COBALT, described
 from cobalt.sandbox import TestCases
 from cobalt.training.manager import VALIDATES, StreamingRewardManager
 from cobalt.training.online import ROLLOUT_FAILED
@@ -57,12 +56,12 @@ def make_method(**changes):
     return Method(**{"method": "grpo", "turns": 3, **changes})
 
 
-def make_manager(tokenizer, function=compute_score, online=None, source_key="data_source", sdpo=None, **settings):
+def make_manager(tokenizer, function=compute_score, online=None, source_key="data_source", **settings):
     """The reward manager as veRL makes it. ``settings``: ``reward.reward_kwargs``."""
     sections = {
         "reward": {"reward_kwargs": {"executor": "local", **settings}},
         "data": {"reward_fn_key": source_key},
-        "cobalt": {"online": online, "sdpo": sdpo, "prompts": described(COBALT)},
+        "cobalt": {"online": online},
         "actor_rollout_ref": {"rollout": {"response_length": WIDTH}},
     }
     return StreamingRewardManager(OmegaConf.create(sections), tokenizer, function)

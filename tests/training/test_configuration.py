@@ -18,7 +18,7 @@ from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training import hydra_main
 from cobalt.training.hydra_main import CONFIG_MODULE, CONFIG_NAME, NULL_INTEGERS, REAL, refuse_misspelt, refuse_mistyped
 from cobalt.training.scoring import RewardSettings
-from cobalt.training.settings import MANAGER, SelfDistillation, TrainingConfig
+from cobalt.training.settings import MANAGER, TrainingConfig
 
 ROOT = Path(__file__).parents[2]
 CONFIG_DIR = ROOT / "verl/config"
@@ -137,23 +137,6 @@ def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(rec
 def test_settings_that_contradict_online_training_are_refused(override, problem):
     with pytest.raises(InputError, match=re.escape(problem)):
         TrainingConfig.of(compose_recipe("grpo_online", "paper-qwen3", override))
-
-
-@pytest.mark.parametrize(
-    ("recipe", "sdpo", "overrides", "problem"),
-    [
-        ("grpo_online", "{}", [], "cobalt.sdpo is for single turns and stored contexts: it excludes cobalt.online"),
-        ("multi_turn", "{weight: 0}", [], "cobalt.sdpo.weight=0: Input should be greater than 0"),
-        ("multi_turn", "{weigth: 1}", [], "cobalt.sdpo.weigth: no such setting; there are weight, solutions"),
-        ("multi_turn", "true", [], "cobalt.sdpo=True: Input should be a dictionary or an instance of "),
-        ("multi_turn", "{}", ["reward.reward_manager.name=dapo"], "cobalt.sdpo needs reward.reward_manager.name=Strea"),
-        ("single_turn", "{}", ["algorithm.rollout_correction.bypass_mode=true"], "bypass_mode=False, not True"),
-    ],
-)
-def test_settings_that_contradict_learning_from_feedback_are_refused(recipe, sdpo, overrides, problem):
-    assert TrainingConfig.of(compose_recipe("multi_turn", "cpu", "cobalt.sdpo={}")).sdpo == SelfDistillation(1.0, False)
-    with pytest.raises(InputError, match=re.escape(problem)):
-        TrainingConfig.of(compose_recipe(recipe, "cpu", f"cobalt.sdpo={sdpo}", *overrides))
 
 
 @pytest.mark.parametrize(

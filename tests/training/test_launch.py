@@ -149,10 +149,9 @@ def test_a_file_that_is_no_parquet_or_is_missing(complaint, tmp_path):
         ({"extra_info": public_tests('{"inputs": [], "outputs": []}')}, "there are no tests"),
     ],
 )
-def test_feedback_in_online_training_or_of_a_teacher_needs_public_tests(complaint, tmp_path, row, told):
+def test_online_training_needs_public_tests_for_feedback(complaint, tmp_path, row, told):
     write_rows(tmp_path / "train.parquet", BATCH_SIZE, **row)
-    for refused in (complaint(recipe="grpo_online"), complaint("cobalt.sdpo={}")):
-        assert f"row 1: extra_info.tools_kwargs.public_test_cases: {told}" in refused
+    assert f"row 1: extra_info.tools_kwargs.public_test_cases: {told}" in complaint(recipe="grpo_online")
 
 
 def test_contexts_are_not_for_online_training_though_they_have_public_tests(complaint, start, tmp_path):

@@ -52,8 +52,7 @@ def make_rows(count):
             answer = "<think>\nsum\n</think>\n```python\nprint(sum(map(int, input().split())))\n```"
             feedback = f"Input:\n{inputs[0]}\nProgram's Output:\n0\nExpected Output:\n{tests.outputs_K[0]}"
             messages += [{"role": "assistant", "content": answer}, feedback_message(feedback, PROMPTS)]
-        public = {"public_test_cases": tests.select([0, 1]).to_json()}
-        rows.append(make_row(messages, tests, split="train", index=index, prev_best_pass_rate=0.0, tools_kwargs=public))
+        rows.append(make_row(messages, tests, split="train", index=index, prev_best_pass_rate=0.0))
     return rows
 
 
@@ -250,21 +249,6 @@ def test_one_rank_goes_on_where_two_have_stopped(bandit, tmp_path):
     for name in ("reward/total", "response_length/mean", "actor/kl_loss", "actor/pg_loss", "actor/grad_norm"):
         assert ours[name] == pytest.approx(before[name], rel=1e-4)
     assert len(list((folder / "out/global_step_2/actor").glob("model_*.pt"))) == 1
-
-
-def test_cobalt_learns_from_feedback_and_resumes(tmp_path):
-    write_data(tmp_path, make_rows(16), make_rows(4))
-    overrides = ("cobalt.sdpo={weight: 0.5, solutions: true}", "trainer.test_freq=-1")
-    kill_after_the_first_step(tmp_path, *overrides, EXECUTOR="local")
-    trained(tmp_path, 3, *overrides, EXECUTOR="local")
-    assert "setting global step to" in (tmp_path / "logs/train.log").read_text()
-    metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
-    refuse_broken_steps(metrics, 3)
-    for record in metrics:
-        assert 0 < record["sdpo/teacher_share"] <= 1 and record["sdpo/advantage_failed"] != 0
-        assert record["cost/teacher_overlong"] == 0 and record["actor/grad_norm"] > 0
-        assert record["cost/teacher_tokens"] > record["sdpo/teacher_share"] * record["cost/prompt_tokens"]
-        assert 0 < record["timing_s/teacher"] < record["timing_s/step"]
 
 
 def kill_after_the_first_step(folder, *more, **settings):

@@ -27,7 +27,6 @@ from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManage
 from verl.trainer.ppo.reward import load_reward_manager
 
 from cobalt.errors import InputError, SetupError
-from cobalt.prompts import NO_PROGRAM
 from cobalt.serving import execution
 from cobalt.serving.execution import ExecutionService
 from cobalt.training import manager as manager_module
@@ -75,18 +74,6 @@ async def test_all_parts_are_plain_floats_of_every_response(rewards):
     assert scores == info["reward_total"] == [1, 0, -1]
     assert (info["acc"], info["pass_rate"], info["reward_correct"]) == ([1, 0, 0], [1, 0.25, 0], [1, 0, -1])
     assert info["infra"] == [0, 0, 0]
-
-
-async def test_sdpo_gets_the_program_and_what_the_next_turn_would_show_of_it(minicoder, rewards):
-    """Of four tests two are public."""
-    manager, public = make_manager(minicoder, sdpo={}), {"tools_kwargs": {"public_test_cases": make_tests(2)}}
-    _, info = await rewards(
-        [respond(1), respond(2), respond(4), "nothing", respond("fail")], manager, extra_info=public
-    )
-    first_failing = "Input:\n1\nProgram's Output:\n\nExpected Output:\n0"
-    assert info["feedback"] == [first_failing, None, None, NO_PROGRAM, None]
-    assert info["program"] == ["print(1)", "print(2)", "print(4)", None, None]
-    assert (info["acc"][:4], info["infra"]) == ([0, 0, 1, 0], [0, 0, 0, 0, 1])
 
 
 @pytest.mark.parametrize(("prev_best", "total"), [(0.25, 0.2 + 0.1 * 0.25 / 0.75), (None, 0.2), (0.0, 0.2)])

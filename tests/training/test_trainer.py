@@ -91,7 +91,6 @@ def test_rows_of_a_problem_stay_together_on_a_rank(queue, monkeypatch):
         ("cpu", [], True),
         ("one-gpu-vllm", [], False),  # compares vLLM's probabilities with them
         ("paper-qwen3", ["actor_rollout_ref.rollout.calculate_log_probs=false"], False),  # two updates a step
-        ("one-gpu-coder", ["cobalt.sdpo={}"], False),
         ("one-gpu-coder", ["actor_rollout_ref.actor.ppo_epochs=2"], False),
         ("one-gpu-coder", ["actor_rollout_ref.actor.ppo_mini_batch_size=16"], False),
         ("one-gpu-coder", ["algorithm.use_kl_in_reward=true"], False),
@@ -152,44 +151,6 @@ def test_who_is_left_of_a_group_of_four_wins_nothing_by_it(queue, left, expected
     scored = [score for score in scores.values() if score is not None]
     assert metrics["reward/infra"] == pytest.approx(1 - len(scored) / (4 * len(left)))
     assert metrics["reward/acc"] == pytest.approx(np.mean(scored))
-
-
-def test_feedback_teaches_tokens_and_what_it_cannot_reach_keeps_the_share_of_its_reward(queue, minicoder):
-    """In a group: failed, passed, not scored, and failed with feedback that is too long."""
-    infos = [
-        {"infra": 0.0, "acc": 0.0, "feedback": "Input:\n1", "program": "print(0)"},
-        {"infra": 0.0, "acc": 1.0, "feedback": None, "program": "print(1)"},
-        {"infra": 1.0, "acc": math.nan},
-        {"infra": 0.0, "acc": 0.0, "feedback": "9 " * 400, "program": "print(2)"},
-    ]
-    keys, responses = [f"a_{row}_0" for row in range(4)], [torch.arange(10, 12) for _ in infos]
-    rewards = [torch.tensor([0.0, info["acc"]]) for info in infos]
-    columns = {"uid": NonTensorStack(*"aaaa"), "responses": jagged(responses), "rm_scores": jagged(rewards)}
-    columns["extra_fields"] = NonTensorStack(*({"reward_extra_info": info} for info in infos))
-    columns["response_mask"] = jagged([torch.ones(2).long() for _ in infos])
-    columns["old_log_probs"] = jagged([torch.full((2,), -1.0) for _ in infos])
-    columns["raw_prompt"] = [[{"role": "user", "content": "Add."}] for _ in infos]
-    batch, _ = queue(keys, {})
-    columns = queue(keys, columns)[1]
-    made, metrics, asked = trainer_of("cobalt.sdpo={weight: 0.75}", "actor_rollout_ref.rollout.n=4"), {}, []
-    made.config.data.train_batch_size, made.config.data.max_prompt_length = 1, 200
-    made.tokenizer, made._guard = minicoder, InfraGuard(1)
-
-    def compute_log_prob(data):
-        asked.extend(data["input_ids"].unbind())
-        return {"log_probs": jagged([torch.full((len(ids),), -0.5) for ids in data["input_ids"].unbind()])}
-
-    made.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0]}, compute_log_prob=compute_log_prob)
-    made._compute_advantage(batch, metrics)
-    (ids,) = asked
-    assert "Input:\n1" in minicoder.decode(ids)
-    found = torch.stack([*columns["advantages"].unbind()])
-    of_rewards = torch.tensor([0.0, 1.0, 1 / 3, 0.0])
-    of_rewards = (of_rewards - 1 / 3) / of_rewards.std()
-    expected = 0.25 * of_rewards + 0.75 * torch.tensor([0.5, 0.0, 0.0, 0.0])
-    torch.testing.assert_close(found, expected[:, None].expand(4, 2), atol=1e-4, rtol=0)
-    assert (metrics["sdpo/teacher_share"], metrics["sdpo/advantage_failed"]) == (0.25, 0.5)
-    assert (metrics["cost/teacher_overlong"], metrics["cost/teacher_tokens"]) == (1, len(ids))
 
 
 @pytest.mark.parametrize(
