@@ -61,7 +61,7 @@ def examples(
     """
     trajectory = next(t for t in context.problem.trajectories if context.trajectory in (None, t.index))
     found = answers.get(shown(trajectory.conversation, context.num_programs), Answers())
-    record = {name: value for name, value in context.to_record().items() if not name.endswith("test_cases")}
+    record = {name: value for name, value in context.to_record().items() if name != "test_cases"}
 
     def picked(texts: Sequence[str]) -> list[str]:
         if pick == "random":  # each context draws for itself

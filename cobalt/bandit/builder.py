@@ -62,7 +62,6 @@ class Context:
             "example_id": self.problem.id,
             "conversation": list(self.conversation),
             "test_cases": self.problem.test_cases,
-            "public_test_cases": self.problem.public_test_cases,
             "difficulty": self.problem.difficulty,
             "source": self.problem.source,
             "prev_best_pass_rate": self.prev_best,

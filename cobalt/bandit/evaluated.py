@@ -65,8 +65,6 @@ class EvaluatedProblem:
     id: Any
     difficulty: Any
     test_cases: str
-    public_test_cases: str
-    """Right ones, also where the trajectories were shown others."""
     source: Any
     trajectories: tuple[Trajectory, ...]
     infra_dropped: int
@@ -165,7 +163,6 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
         id=row["id"],
         difficulty=row.get("difficulty"),
         test_cases=test_cases,
-        public_test_cases=row["public_test_cases"],
         source=row.get("source"),
         trajectories=tuple(trajectories),
         infra_dropped=num_trajectories - len(trajectories),

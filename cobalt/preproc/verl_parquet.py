@@ -77,16 +77,17 @@ def single_turn(config: SingleTurnParquetConfig) -> None:
         if not isinstance(instruction, str):
             raise ValueError("field 'instruction' must be a text")
         check.see(instruction)
-        extra = {"instruction": instruction, "prev_best_pass_rate": 0.0}
-        return _verl_row(row, row["id"], first_messages(instruction, prompts), tests_text, extra)
+        name = "public_test_cases"  # online training shows feedback on them
+        tools = {name: _tests_text(row, name) if name in row else None}
+        extra = {"instruction": instruction, "prev_best_pass_rate": 0.0, "tools_kwargs": tools}
+        return _verl_row(row["id"], first_messages(instruction, prompts), tests_text, extra)
 
     _build(config, "verl_preproc_single_turn", ("id", "instruction", "test_cases"), "id", parse, prompts)
 
 
 def multi_turn(config: MultiTurnParquetConfig) -> None:
     """Bandit prompts to parquet. ``InputError`` for invalid or empty inputs."""
-    prompts = config.prompts_or_none([config.train_data_file, config.val_data_file])
-    wording = Wording(prompts)
+    wording = Wording(config.prompts_or_none([config.train_data_file, config.val_data_file]))
 
     def parse(row: Record) -> VerlRow:
         prompt, messages = BanditPrompt.read(row), row["conversation"]
@@ -94,24 +95,20 @@ def multi_turn(config: MultiTurnParquetConfig) -> None:
             raise ValueError("field 'conversation' must end with a user message")
         wording.see(messages)
         extra = {"conversation": messages, "prev_best_pass_rate": float(prompt.prev_best_pass_rate or 0)}
-        return _verl_row(row, prompt.id, messages, _tests_text(row, "test_cases"), extra)
+        return _verl_row(prompt.id, messages, _tests_text(row, "test_cases"), extra)
 
     fields = ("example_id", "conversation", "test_cases", "prev_best_pass_rate")
-    _build(config, "verl_preproc_multi_turn", fields, None, parse, prompts)
+    _build(config, "verl_preproc_multi_turn", fields, None, parse)
 
 
-def _verl_row(
-    row: Record, id_: Any, messages: list[dict[str, str]], tests_text: str, extra_info: dict[str, Any]
-) -> VerlRow:
+def _verl_row(id_: Any, messages: list[dict[str, str]], tests_text: str, extra_info: dict[str, Any]) -> VerlRow:
     """A row without its place in the file. An id that is no text is written as JSON: a column has one type."""
-    name = "public_test_cases"  # online training and SDPO's teacher show feedback on them
-    tools = {name: _tests_text(row, name) if name in row else None}
     return {
         "data_source": DATA_SOURCE,
         "prompt": messages,
         "ability": ABILITY,
         "reward_model": {"style": "rule", "ground_truth": tests_text},
-        "extra_info": {**extra_info, "tools_kwargs": tools},
+        "extra_info": extra_info,
         "id": id_ if isinstance(id_, str) else json.dumps(id_),
     }
 
@@ -145,9 +142,10 @@ def _build(
     text = pa.string()
     messages = pa.list_(pa.struct([("role", text), ("content", text)]))
     extra = [("split", text), ("index", pa.int64()), ("id", text), ("prev_best_pass_rate", pa.float64())]
-    is_single = isinstance(config, SingleTurnParquetConfig)
-    extra.append(("instruction", text) if is_single else ("conversation", messages))
-    extra.append(("tools_kwargs", pa.struct([("public_test_cases", text)])))
+    if isinstance(config, SingleTurnParquetConfig):
+        extra += [("instruction", text), ("tools_kwargs", pa.struct([("public_test_cases", text)]))]
+    else:
+        extra.append(("conversation", messages))
     reward_model = pa.struct([("style", text), ("ground_truth", text)])
     columns = [("data_source", text), ("prompt", messages), ("ability", text), ("reward_model", reward_model)]
     schema = pa.schema([*columns, ("extra_info", pa.struct(extra)), ("id", text)])

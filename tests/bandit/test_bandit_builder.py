@@ -39,7 +39,7 @@ def trajectory(rates_T: list[float], passed_T: list[bool] | None = None, index: 
 
 def problem(*rates_NT: list[float], id_: str = "p") -> EvaluatedProblem:
     trajectories = tuple(trajectory(rates_T, index=i) for i, rates_T in enumerate(rates_NT))
-    return EvaluatedProblem(id_, "EASY", "{}", "{}", None, trajectories, infra_dropped=0)
+    return EvaluatedProblem(id_, "EASY", "{}", None, trajectories, infra_dropped=0)
 
 
 def turns(rates_T: list[float], rule: str, num_turns: int = 3, passed_T: list[bool] | None = None) -> list[int]:

@@ -58,13 +58,15 @@ def test_verl_loads_both_files(tmp_path: Path, kind: str, make, monkeypatch) -> 
         assert item["extra_info"]["prev_best_pass_rate"] == (0.5 if kind == "multi" else 0)
 
 
-def test_extra_info_carries_the_conversation_and_public_tests(tmp_path: Path) -> None:
-    more = {"prev_best_pass_rate": None, "public_test_cases": json_tests(4)}
-    assert build("multi", tmp_path, [bandit(1), bandit(3, **more)], [bandit(1)]) == 0
+def test_extra_info_carries_the_conversation_or_public_tests(tmp_path: Path) -> None:
+    assert build("multi", tmp_path, [bandit(1), bandit(3, prev_best_pass_rate=None)], [bandit(1)]) == 0
     row, without_rate = pq.read_table(tmp_path / "verl" / "train.parquet").to_pylist()
     assert row["extra_info"]["conversation"] == row["prompt"] == bandit(1)["conversation"]
     assert without_rate["extra_info"]["prev_best_pass_rate"] == 0
-    tests = [one["extra_info"]["tools_kwargs"]["public_test_cases"] for one in (row, without_rate)]
+    problems = [problem(1), {**problem(2), "public_test_cases": json_tests(4)}]
+    assert build("single", tmp_path / "single", problems, problems) == 0
+    rows = pq.read_table(tmp_path / "single" / "verl" / "train.parquet").to_pylist()
+    tests = [row["extra_info"]["tools_kwargs"]["public_test_cases"] for row in rows]
     assert tests == [None, json_tests(4)]
 
 

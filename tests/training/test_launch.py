@@ -154,7 +154,7 @@ def test_online_training_needs_public_tests_for_feedback(complaint, tmp_path, ro
     assert f"row 1: extra_info.tools_kwargs.public_test_cases: {told}" in complaint(recipe="grpo_online")
 
 
-def test_contexts_are_not_for_online_training_though_they_have_public_tests(complaint, start, tmp_path):
+def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, start, tmp_path):
     asks, answers = ({"role": role, "content": "?"} for role in ("user", "assistant"))
     extra = {"extra_info": public_tests(TestCases(("1",), ("1",)).to_json())}
     write_rows(tmp_path / "first.parquet", BATCH_SIZE, **extra)
