@@ -1,4 +1,4 @@
-"""Reading prompts: token ids become a cache with room for the answers. What an earlier turn has read is kept.
+"""Reading prompts: token ids become keys and values. What an earlier turn has read is kept.
 
 Rows are padded on the left. A part of a prompt that an earlier turn has read (a ``Prefix``) has its columns first. Then
 come the new ones. Each of the two blocks is padded on its own left, so columns of padding may lie between them.
@@ -12,14 +12,12 @@ from itertools import takewhile
 from typing import Any
 
 import torch
-from torch.nn.functional import pad
-
-from cobalt.sampler.network import growing_cache
+from transformers.cache_utils import Cache, DynamicLayer
 
 STORE_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
 """Most bytes of keys and values that are kept between turns."""
-PREFILL_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 16}
-"""Most tokens that are read in one pass: bounds the memory of activations."""
+PREFILL_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 16}
+"""Most tokens that are read in one pass, padding included. On a CPU more are slower: they do not fit into its cache."""
 
 
 @dataclass(frozen=True)
@@ -89,44 +87,29 @@ class Row:
         return len(self.prompt) - self.known_length
 
 
-@dataclass
-class ReadPrompts:
-    """B prompts: ``cache`` with W columns, additive ``mask`` (B, 1, 1, W), ``logits`` (B, vocabulary)."""
+def read_prompts(
+    model: Any, rows: Sequence[Row], on_read: Callable[[Prefix], None]
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """The columns of each prompt, as in ``Prefix``, and logits (P, vocabulary).
 
-    cache: Any
-    mask: torch.Tensor
-    logits: torch.Tensor
-
-
-def read_prompts(model: Any, rows: Sequence[Row], on_read: Callable[[Prefix], None]) -> ReadPrompts:
-    """Read the prompts of ``rows``, a bounded number of tokens at a time; best sorted by length.
-
-    ``on_read`` gets the columns of each prompt.
+    A bounded number of tokens is read at a time, of prompts of similar length. ``on_read`` gets each prompt's columns.
     """
-    longest = max(row.new_length for row in rows)
-    at_once = max(1, PREFILL_TOKENS[model.device.type] // longest)
-    parts = []
-    for start in range(0, len(rows), at_once):
-        chosen = rows[start : start + at_once]
-        part = _read_part(model, chosen)
-        parts.append(part)
-        both = torch.stack([torch.stack([layer.keys, layer.values]) for layer in part.cache.layers])
-        for place, row in enumerate(chosen):
-            own = (part.mask[place, 0, 0] == 0).nonzero()[:, 0]  # without columns of padding
-            on_read(Prefix(row.prompt, both[:, :, place].index_select(-2, own)))
-    # The rows of all parts, padded on the left to the same width.
-    width = max(part.mask.shape[-1] for part in parts)
-    layers = []
-    for same in zip(*(part.cache.layers for part in parts), strict=True):
-        keys = [pad(layer.keys, (0, 0, width - layer.keys.shape[2], 0)) for layer in same]
-        values = [pad(layer.values, (0, 0, width - layer.values.shape[2], 0)) for layer in same]
-        layers.append((torch.cat(keys), torch.cat(values)))
-    hidden = torch.finfo(parts[0].mask.dtype).min
-    masks = [pad(part.mask, (width - part.mask.shape[-1], 0), value=hidden) for part in parts]
-    return ReadPrompts(growing_cache(layers), torch.cat(masks), torch.cat([part.logits for part in parts]))
+    most = PREFILL_TOKENS[model.device.type]
+    parts: list[list[int]] = [[]]
+    for index in sorted(range(len(rows)), key=lambda index: rows[index].new_length):
+        if parts[-1] and (len(parts[-1]) + 1) * rows[index].new_length > most:
+            parts.append([])
+        parts[-1].append(index)
+    columns, logits = {}, {}
+    for part in parts:
+        for index, own, last in zip(part, *_read_part(model, [rows[index] for index in part]), strict=True):
+            columns[index], logits[index] = own, last
+            on_read(Prefix(rows[index].prompt, own))
+    in_order = range(len(rows))
+    return [columns[index] for index in in_order], torch.stack([logits[index] for index in in_order])
 
 
-def _read_part(model: Any, rows: Sequence[Row]) -> ReadPrompts:
+def _read_part(model: Any, rows: Sequence[Row]) -> tuple[list[torch.Tensor], torch.Tensor]:
     """One pass of the network."""
     device, dtype = model.device, model.dtype
     known_width, width = max(row.known_length for row in rows), max(row.new_length for row in rows)
@@ -139,7 +122,7 @@ def _read_part(model: Any, rows: Sequence[Row]) -> ReadPrompts:
     # Keys are (known block, new block). Every new token sees all known ones, which come before it in the text, and the
     # new ones up to itself. Queries that are padding see padding only: finite numbers come out, and nothing reads them.
     visible = torch.cat([is_known[:, None].expand(-1, width, -1), is_new[:, None] & causal], -1)
-    cache = growing_cache()
+    cache: Any = Cache(layer_class_to_replicate=DynamicLayer)
     if known_width:
         some = next(row.known.columns for row in rows if row.known)
         layers, _, heads, _, size = some.shape
@@ -147,7 +130,8 @@ def _read_part(model: Any, rows: Sequence[Row]) -> ReadPrompts:
         for place, row in enumerate(rows):
             if row.known:
                 block[:, :, place, :, known_width - row.known_length :] = row.known.columns
-        cache = growing_cache((keys, values) for keys, values in block)
+        for layer, (keys, values) in enumerate(block):
+            cache.update(keys, values, layer)
     padded = [(0,) * (width - row.new_length) + row.prompt[row.known_length :] for row in rows]
     logits = model(
         input_ids=torch.tensor(padded, device=device),
@@ -157,7 +141,9 @@ def _read_part(model: Any, rows: Sequence[Row]) -> ReadPrompts:
         use_cache=True,
         logits_to_keep=1,
     ).logits[:, 0]
-    return ReadPrompts(cache, additive_mask(torch.cat([is_known, is_new], -1)[:, None, None], dtype), logits)
+    read = torch.stack([torch.stack([layer.keys, layer.values]) for layer in cache.layers])
+    own = torch.cat([is_known, is_new], -1)  # without columns of padding
+    return [read[:, :, place].index_select(-2, kept.nonzero()[:, 0]) for place, kept in enumerate(own)], logits
 
 
 def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

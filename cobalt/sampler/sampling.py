@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers.cache_utils import Cache
 
-from cobalt.sampler.network import at_least_fp32
+from cobalt.sampler.network import GrowingLayer, Prompts, at_least_fp32
 from cobalt.sampler.prompts import Prefix, Row, read_prompts
 
 COMPACT_AT = 0.8  # share of active rows below which the finished ones are dropped
@@ -32,26 +33,24 @@ def sample_batch(
     was cut at its ``max_new`` tokens. ``on_read`` gets the columns of each distinct prompt.
     """
     device = model.device
-    distinct = sorted({row.prompt: row for row in rows}.values(), key=lambda row: len(row.prompt))
-    read = read_prompts(model, distinct, on_read)
+    distinct = [*{row.prompt: row for row in rows}.values()]
+    columns, last = read_prompts(model, distinct, on_read)
 
-    # Each line of these tensors is a row of ``rows``; ``lines`` says which. Some rows have finished.
-    cache, mask, logits = read.cache, read.mask, read.logits
-    positions = torch.tensor([len(row.prompt) for row in distinct], device=device)
-    temperature = torch.tensor([row.temperature for row in rows], device=device)
-    top_p = torch.tensor([row.top_p for row in rows], device=device)
+    # Each line of these tensors is a row of ``rows``; ``lines`` says which. Those of a prompt are neighbours. Some rows
+    # have finished.
+    place = {row.prompt: number for number, row in enumerate(distinct)}
+    lines = sorted(range(len(rows)), key=lambda index: place[rows[index].prompt])
+    of_lines = torch.tensor([place[rows[index].prompt] for index in lines], device=device)
+    prompts, logits = Prompts.of(columns, of_lines), last[of_lines]
+    cache: Any = Cache(layer_class_to_replicate=GrowingLayer)
+    positions = torch.tensor([len(rows[index].prompt) for index in lines], device=device)
+    temperature = torch.tensor([rows[index].temperature for index in lines], device=device)
+    top_p = torch.tensor([rows[index].top_p for index in lines], device=device)
     longest = max(row.max_new for row in rows)
-    draws = [np.random.default_rng(row.seed).random(longest, dtype=np.float32) for row in rows]
+    draws = [np.random.default_rng(rows[index].seed).random(longest, dtype=np.float32) for index in lines]
     uniforms = torch.from_numpy(np.stack(draws)).to(device)
 
-    place = {row.prompt: number for number, row in enumerate(distinct)}
-    kept = torch.tensor([place[row.prompt] for row in rows], device=device)
-    for layer in cache.layers:
-        layer.select_rows(kept)
-    mask, logits, positions = mask[kept], logits[kept], positions[kept]
-
     tokens_of: list[list[int]] = [[] for _ in rows]
-    lines = list(range(len(rows)))
     active = set(lines)
     for step in itertools.count():
         tokens = sample_tokens(logits, temperature, top_p, uniforms[:, step])
@@ -70,12 +69,12 @@ def sample_batch(
             lines = [index for index in lines if index in active]
             for layer in cache.layers:
                 layer.select_rows(kept)
-            tokens, mask, positions = tokens[kept], mask[kept], positions[kept]
+            prompts, tokens, positions = prompts.select_rows(kept), tokens[kept], positions[kept]
             temperature, top_p, uniforms = temperature[kept], top_p[kept], uniforms[kept]
-        mask = torch.nn.functional.pad(mask, (0, 1))
         logits = model(
             input_ids=tokens[:, None],
-            attention_mask=mask,
+            prompts=prompts,
+            attention_mask=prompts.mask,
             position_ids=positions[:, None],
             past_key_values=cache,
             use_cache=True,
