@@ -30,7 +30,7 @@ class _Request:
 class BatchSampler:
     """Samples rows from ``model`` by ``workers`` threads, at most ``batch_size`` at a time.
 
-    ``gather_s``: how long a thread waits for a batch to fill.
+    A batch begins once it is full, or no request has come for ``gather_s`` seconds.
     """
 
     def __init__(self, model: Any, end_tokens: set[int], batch_size: int, workers: int, gather_s: float):
@@ -61,7 +61,9 @@ class BatchSampler:
 
     def _sample_some(self) -> None:
         """Sample a batch of the waiting requests: the oldest and those nearest to it in length, a fair share of all."""
-        if 0 < len(self._waiting) < self._batch_size * self._idle:
+        before = 0
+        while before < len(self._waiting) < self._batch_size * self._idle:
+            before = len(self._waiting)
             time.sleep(self._gather_s)
         with self._lock:
             waiting = [request for request in self._waiting if not request.answer.cancelled()]

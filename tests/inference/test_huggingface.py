@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ from cobalt.inference.engines import open_engine
 from cobalt.inference.huggingface import open_huggingface_engine
 from cobalt.prompts import prompt_tokens
 from cobalt.sampler import sampling
+from cobalt.sampler.batches import BatchSampler
 from cobalt.sampler.network import ATTENTION, CPU_DTYPE, register
 from cobalt.sampler.prompts import Prefix, PrefixStore
 from cobalt.sampler.sampling import Row, sample_batch, sample_tokens
@@ -90,6 +93,27 @@ def test_equal_prompts_with_different_seeds_differ(model) -> None:
     texts = sample(model, rows)
     assert len(set(map(tuple, texts))) == 8
     assert texts == sample(model, rows)
+
+
+def test_rows_of_a_prompt_read_it_together_and_are_sampled_as_if_alone(model) -> None:
+    """Groups of unequal size, which shrink as rows end."""
+    chosen = [prompt for prompt, count in zip(prompts([70, 12, 33]), (1, 8, 3), strict=True) for _ in range(count)]
+    rows = [Row(prompt, 5 + 7 * n, 0.8, 0.9, n) for n, prompt in enumerate(chosen)]
+    rows = rows[::2] + rows[1::2]  # in any order
+    precise = copy.deepcopy(model).to(CPU_DTYPE)
+    assert sample(precise, rows) == [sample(precise, [row])[0] for row in rows]
+
+
+def test_a_batch_begins_once_no_more_requests_come(model, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr("cobalt.sampler.batches.sample_batch", lambda _, rows, *__: sizes.append(len(rows)))
+    with closing(BatchSampler(model, set(), batch_size=64, workers=1, gather_s=0.5)) as sampler:
+        for prompt in prompts([5] * 8):
+            sampler.submit(Row(prompt, 1, 0.0, 1.0, 0), prompt)
+            time.sleep(0.1)
+        while not sizes:
+            time.sleep(0.1)
+    assert sizes == [8]
 
 
 def test_sampled_tokens_follow_the_nucleus() -> None:
