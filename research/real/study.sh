@@ -14,41 +14,53 @@
 #   PYTHON=python          interpreter with the extras gpu and dpo
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+HELP_OF=../research/real/study.sh
+source scripts/lib/arguments.sh
 : "${MODEL:=models/qwen2.5-coder-0.5b}" "${DATA:=data/study}" "${OUT:=runs/study}" "${GPUS:=0 1}" "${SIDE_BY_SIDE:=3}"
 : "${KV_GIB:=8}" "${PYTHON:=python}"
 : "${ARMS:=--arm cobalt --seed 0, --arm cobalt --seed 1, --arm single_turn, --arm grpo_online, --arm rft --seed 0,\
  --arm rft --seed 1, --arm dpo, --arm base}"
 SAMPLING="--temperature 0.6 --top_p 0.95 --max_tokens 768"
+[[ -d $MODEL ]] || refuse "MODEL=$MODEL: no such folder"
+for name in useful test; do
+  [[ -f $DATA/$name.jsonl ]] || refuse "DATA=$DATA has no $name.jsonl; problems.py writes it"
+done
 gpus=($GPUS) parts=$((2 * $(wc -w <<< "$GPUS")))
-identity=$("$PYTHON" -c "import sys; from cobalt.records.identity import model_identity as of; print(of(sys.argv[1]))" "$MODEL")
 mkdir -p "$OUT"
 
 # Conversations: 8 for each problem, three programs each. Two servers a GPU, each with a part of the problems.
-collect() { # PART
-  local part=$DATA/part-$1 port=$((18100 + $1)) server
+collect() { # NUMBER
+  local part=$DATA/part-$1-of-$parts port server
   [[ ! -f $part.jsonl ]] || return 0
+  port=$("$PYTHON" -c "from cobalt.serving.ports import free_port; print(free_port())")
   awk -v part="$1" -v parts="$parts" 'NR % parts == part' "$DATA/useful.jsonl" > "$part.problems.jsonl"
   CUDA_VISIBLE_DEVICES=${gpus[$1 / 2]} setsid "$PYTHON" -m vllm.entrypoints.openai.api_server --model "$MODEL" \
-    --served-model-name "$identity" --host 127.0.0.1 --port $port --generation-config vllm --uvicorn-log-level warning --max-model-len 8192 \
-    --max-num-seqs 512 --kv-cache-memory-bytes $((KV_GIB << 30)) --gpu-memory-utilization 0.1 > "$part.vllm.log" 2>&1 &
+    --served-model-name "$identity" --host 127.0.0.1 --port "$port" --generation-config vllm --uvicorn-log-level warning \
+    --max-model-len 8192 --max-num-seqs 512 --kv-cache-memory-bytes $((KV_GIB << 30)) --gpu-memory-utilization 0.1 \
+    > "$part.vllm.log" 2>&1 &
   server=$!
   trap 'kill -- -'$server EXIT
-  until curl -sf http://127.0.0.1:$port/health > /dev/null; do
+  until curl -sf "http://127.0.0.1:$port/health" > /dev/null; do
     kill -0 $server || return 1
     sleep 1
   done
   "$PYTHON" run_multi_turn_vllm.py --from_scratch --num_turns 2 -n 8 --seed 0 $SAMPLING --executor local --max_in_flight 640 \
-    --api_base http://127.0.0.1:$port/v1 -i "$part.problems.jsonl" -o "$part.turns.jsonl"
+    --api_base "http://127.0.0.1:$port/v1" -i "$part.problems.jsonl" -o "$part.turns.jsonl"
   "$PYTHON" eval_multi_turn.py --executor local -i "$part.turns.jsonl" -o "$part.jsonl"
 }
-for ((part = 0; part < parts; part++)); do (collect $part) & collecting+=($!); done
-for one in "${collecting[@]}"; do wait "$one" || failed=1; done
-[[ -z ${failed:-} ]] || exit 1
 
-# What the arms learn from.
-contexts="$PYTHON preproc/process_multi_turn_taco.py --model_name $MODEL -i $DATA/collect.jsonl"
 if [[ ! -f $DATA/contexts/train.parquet ]]; then
-  cat "$DATA"/part-[0-9].jsonl > "$DATA/collect.jsonl"
+  identity=$("$PYTHON" -c "import sys; from cobalt.records.identity import model_identity as of; print(of(sys.argv[1]))" "$MODEL")
+  for ((number = 0; number < parts; number++)); do
+    (collect $number) & collecting+=($!)
+    collected+=("$DATA/part-$number-of-$parts.jsonl")
+  done
+  for one in "${collecting[@]}"; do wait "$one" || failed=1; done
+  [[ -z ${failed:-} ]] || exit 1
+
+  # What the arms learn from.
+  cat "${collected[@]}" > "$DATA/collect.jsonl"
+  contexts="$PYTHON preproc/process_multi_turn_taco.py --model_name $MODEL -i $DATA/collect.jsonl"
   $contexts -o "$DATA/contexts.jsonl"
   $contexts -o "$DATA/rft.jsonl" --for rft
   $contexts -o "$DATA/dpo.jsonl" --for dpo
@@ -60,7 +72,7 @@ fi
 
 # The arms: every place takes the next one. A failed arm stops no other.
 next() { # takes the first line of the queue
-  flock "$OUT/queue" sh -c "head -n 1 '$OUT/queue'; sed -i 1d '$OUT/queue'"
+  flock "$OUT/queue.lock" sh -c "head -n 1 '$OUT/queue'; sed -i 1d '$OUT/queue'"
 }
 place() { # GPU
   local arm

@@ -16,7 +16,9 @@ from pathlib import Path
 
 words = sys.argv[1:]
 if words[0] == "-c":
-    print("model@1")
+    sys.path.insert(0, os.getcwd())
+    sys.argv = words[:1] + words[2:]
+    exec(words[1])
     sys.exit()
 with open(os.environ["CALLS"], "a") as file:
     file.write(json.dumps([os.environ.get("CUDA_VISIBLE_DEVICES", ""), *words]) + "\\n")
@@ -46,10 +48,18 @@ def study(tmp_path):
     (data / "useful.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in range(10)))
     recorder.write_text(RECORDER.format(python=sys.executable))
     recorder.chmod(0o755)
+    (data / "test.jsonl").touch()
 
     def run(*arguments, **knobs):
         calls.write_text("")
-        knobs = {"MODEL": "model", "DATA": data, "OUT": tmp_path / "out", "PYTHON": recorder, "CALLS": calls, **knobs}
+        knobs = {
+            "MODEL": "assets/minicoder",
+            "DATA": data,
+            "OUT": tmp_path / "out",
+            "PYTHON": recorder,
+            "CALLS": calls,
+            **knobs,
+        }
         command = ["bash", ROOT / "research/real/study.sh", *arguments]
         environment = {**os.environ, **{name: str(value) for name, value in knobs.items()}}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
@@ -81,3 +91,10 @@ def test_a_failed_arm_stops_no_other_and_a_failed_collection_stops_all(study):
     assert done.returncode == 1 and not of_script(calls, "preproc") + of_script(calls, "study.py")
     done, calls = study(FAIL_ON="--arm dpo", ARMS="--arm dpo, --arm base", GPUS="0", SIDE_BY_SIDE="1")
     assert "failed: --arm dpo" in done.stdout and len(of_script(calls, "study.py")) == 2
+
+
+def test_what_is_missing_is_one_line(study, tmp_path):
+    for knobs, told in (({"MODEL": "nope"}, "MODEL=nope: no such folder"), ({"DATA": tmp_path}, "has no useful.jsonl")):
+        done, calls = study(**knobs)
+        assert (done.returncode, calls) == (2, []) and told in done.stderr and done.stderr.count("\n") == 1
+    assert "SIDE_BY_SIDE=3" in study("--help")[0].stdout

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
 # Sourced by the scripts first. For --help or -h it prints the comment that the script begins with, and the one of HELP_TOO
-# (a file in scripts/), and ends the script.
+# (a file in scripts/), and ends the script. HELP_OF says where from scripts/ the script is, if it is elsewhere.
 #   fail TEXT                     this machine lacks something: TEXT in one line, exit code 3
 #   refuse TEXT                   a bad argument or knob: TEXT in one line, exit code 2
 #   take_overrides ARGUMENTS...   refuses what is no hydra override
 #   override KEY VALUE            adds an override to the array overrides
 
 if [[ " $* " == *" --help "* || " $* " == *" -h "* ]]; then
-  for file in "$(basename "$0")" ${HELP_TOO:-}; do
+  for file in "${HELP_OF:-$(basename "$0")}" ${HELP_TOO:-}; do
     sed -n '/^#!/d; /^# shellcheck/d; /^#/!q; s/^# \{0,1\}//p' "$(dirname "${BASH_SOURCE[0]}")/../$file"
   done
   exit 0
