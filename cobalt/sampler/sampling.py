@@ -40,14 +40,15 @@ def sample_batch(
     # have finished.
     place = {row.prompt: number for number, row in enumerate(distinct)}
     lines = sorted(range(len(rows)), key=lambda index: place[rows[index].prompt])
-    of_lines = torch.tensor([place[rows[index].prompt] for index in lines], device=device)
-    prompts, logits = Prompts.of(columns, of_lines), last[of_lines]
+    of_lines = [rows[index] for index in lines]
+    prompt_of = torch.tensor([place[row.prompt] for row in of_lines], device=device)
+    prompts, logits = Prompts.of(columns, prompt_of), last[prompt_of]
     cache: Any = Cache(layer_class_to_replicate=GrowingLayer)
-    positions = torch.tensor([len(rows[index].prompt) for index in lines], device=device)
-    temperature = torch.tensor([rows[index].temperature for index in lines], device=device)
-    top_p = torch.tensor([rows[index].top_p for index in lines], device=device)
+    positions = torch.tensor([len(row.prompt) for row in of_lines], device=device)
+    temperature = torch.tensor([row.temperature for row in of_lines], device=device)
+    top_p = torch.tensor([row.top_p for row in of_lines], device=device)
     longest = max(row.max_new for row in rows)
-    draws = [np.random.default_rng(rows[index].seed).random(longest, dtype=np.float32) for index in lines]
+    draws = [np.random.default_rng(row.seed).random(longest, dtype=np.float32) for row in of_lines]
     uniforms = torch.from_numpy(np.stack(draws)).to(device)
 
     tokens_of: list[list[int]] = [[] for _ in rows]

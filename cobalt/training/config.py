@@ -99,8 +99,7 @@ def has_own_old(config: Any) -> bool:
     """
     policy, algorithm = config.actor_rollout_ref, config.algorithm
     is_one = policy.actor.ppo_epochs == 1 and config.data.train_batch_size == policy.actor.ppo_mini_batch_size
-    is_compared = policy.rollout.calculate_log_probs
-    is_read = is_compared or algorithm.use_kl_in_reward or algorithm.adv_estimator != "grpo"
+    is_read = policy.rollout.calculate_log_probs or algorithm.use_kl_in_reward or algorithm.adv_estimator != "grpo"
     return config.cobalt.share_prompts and is_one and not is_read
 
 
