@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole pipeline on this machine, from problems to a measured improvement, in about 14 minutes on 2 idle CPU cores
+# The whole pipeline on this machine, from problems to a measured improvement, in about 12 minutes on 2 idle CPU cores
 # (plus 2 for the installation). MiniCoder, a model of 2.6 million parameters, learns to write and repair list programs.
 #
 # A second run continues where the first was stopped. Arguments are hydra overrides of the training. Knobs:
