@@ -24,6 +24,9 @@ KILLED = "process {1} ({0}) was killed, perhaps for want of memory, or crashed; 
 RAY_ENDED = (
     "Ray or one of its nodes has ended; run the same command again to go on, after `ray start` if the cluster is yours"
 )
+ENGINE_ENDED = "vLLM's engine was killed, perhaps for want of memory, or crashed; run the same command again to go on"
+ENGINE_ERROR = "EngineDeadError"
+"""vLLM's, by its name: on CPU cores there is no vLLM to import it from."""
 
 
 def cpus_of_node(gpus: int) -> int:
@@ -71,7 +74,8 @@ def first_killed() -> tuple[str, int] | None:
 def run_and_watch(run: Callable[[], None]) -> None:
     """Call ``run``, which trains in the processes of this job of Ray, ``RUNNER`` the first of them.
 
-    Raises ``CobaltError`` where one of them is killed, even if others go on waiting for it, or the disk is full.
+    Raises ``CobaltError`` where one of them or vLLM's engine is killed, even if others go on waiting for it, or where
+    the disk is full.
     """
     import ray
     from ray.exceptions import RayActorError, RayError
@@ -98,6 +102,8 @@ def run_and_watch(run: Callable[[], None]) -> None:
             raise CobaltError(KILLED.format(*killed[0])) from error
         if isinstance(cause, RayActorError):
             raise CobaltError(RAY_ENDED) from error
+        if type(cause).__name__ == ENGINE_ERROR:
+            raise CobaltError(ENGINE_ENDED) from error
         if (known := for_the_user(cause)) is not None:
             raise known from error
         raise

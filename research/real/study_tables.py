@@ -3,7 +3,8 @@
 
 python research/real/study_tables.py                      prints the tables, draws study/submitted.{png,svg}
 python research/real/study_tables.py --study study-0.5b   prints those of the smaller model
-python research/real/study_tables.py --collect OUT        first takes counts and costs from folders of study.py
+python research/real/study_tables.py --collect OUT        first takes counts and costs of the arms that have folders of
+                                                           study.py there; those of the others stay
 """
 
 import argparse
@@ -21,7 +22,7 @@ import numpy as np
 
 from cobalt.cli.entry import exit_codes
 from cobalt.errors import InputError
-from cobalt.evaluation.files import ProblemScores, read_evaluations, write_counts
+from cobalt.evaluation.files import ProblemScores, counts_path, read_evaluation, read_evaluations, write_counts
 from cobalt.figures import FULL, Line, finished, new_figure, styled
 from cobalt.records.jsonl import read_json
 from cobalt.records.training_run import METRICS_FILE, read_metrics
@@ -54,6 +55,8 @@ ARMS = {
     "grpo_online": "GRPO-MT",
     "verpo_online": "VeRPO-MT",
     "dpo": "DPO",
+    "dpo_3e-7": "DPO, 3e-7",
+    "dpo_3e-6": "DPO, 3e-6",
     "cobalt": "Cobalt",
     "repairing": "Cobalt, `--keep 0`",
     "rft_cobalt": "RFT, then Cobalt",
@@ -63,8 +66,8 @@ ARMS = {
 """Name of the files: label."""
 SMALL = Path(__file__).with_name("study-0.5b")
 STUDIES = {
-    FOLDER: [arm for arm in ARMS if "sdpo" not in arm],
-    SMALL: ["base", "rft", "single_turn", "grpo_online", "cobalt", "cobalt_sdpo", "sdpo"],
+    FOLDER: [arm for arm in ARMS if "sdpo" not in arm and not arm.startswith("dpo_")],
+    SMALL: [arm for arm in ARMS if arm not in ("verpo_online", "repairing", "rft_cobalt")],
 }
 """Folder: arms."""
 ONLINE = ("single_turn", "grpo_online", "verpo_online")
@@ -111,35 +114,27 @@ def set_of(problem: ProblemScores) -> str:
 
 
 def collect(out: Path, folder: Path) -> None:
-    """Write ``folder``: the counts of every arm's seeds, and what its training cost; the collection's cost stays."""
-    seeds_of = {arm: sorted(out.glob(f"{arm}-[0-9]*")) for arm in STUDIES[folder]}
-    if missing := [arm for arm, seeds in seeds_of.items() if not seeds]:
-        raise InputError(f"--collect {out}: no folder of study.py for {', '.join(missing)}")
-    costs: dict[str, list[dict[str, float]]] = {
-        "collection": json.loads((folder / COST_FILE).read_text())["collection"]
-    }
+    """Write into ``folder`` the counts of the arms that ``out`` has folders of, and what their trainings cost."""
+    seeds_of = {arm: seeds for arm in STUDIES[folder] if (seeds := sorted(out.glob(f"{arm}-[0-9]*")))}
+    if not seeds_of:
+        raise InputError(f"--collect {out}: no folder of study.py for any of {', '.join(STUDIES[folder])}")
+    costs: dict[str, list[dict[str, float]]] = {}
+    stages: dict[str, list[dict[str, int]]] = {}
+    summaries: dict[str, list[Any]] = {}
     for arm, seeds in seeds_of.items():
-        evaluations = [read_evaluations(seed / "test.jsonl")[0] for seed in seeds]
+        evaluations = [read_evaluation(counts_path(seed / "test.jsonl")) for seed in seeds]
         path = folder / f"{arm}.counts.json"
         write_counts(path, arm, "test", evaluations)
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
         path.unlink()
         if trainings := [seed for seed in seeds if (seed / "training").is_dir()]:
             costs[arm] = [cost_of(seed) for seed in trainings]
-    (folder / COST_FILE).write_text(json.dumps(costs, indent=1) + "\n")
-    if folder == SMALL:
-        stages = {
-            arm: [{file.name: int(file.read_text()) for file in sorted(seed.glob("done/*"))} for seed in seeds]
-            for arm, seeds in seeds_of.items()
-        }
-        before = json.loads((folder / STAGES_FILE).read_text())["before"]
-        (folder / STAGES_FILE).write_text(json.dumps({"before": before, **stages}, indent=1) + "\n")
-        return
-    summaries = {
-        arm: [read_json(seed / SUMMARY) for seed in seeds if (seed / SUMMARY).exists()]
-        for arm, seeds in seeds_of.items()
-    }
-    (folder / HACKING_FILE).write_text(json.dumps(summaries, indent=1) + "\n")
+        stages[arm] = [{file.name: int(file.read_text()) for file in sorted(seed.glob("done/*"))} for seed in seeds]
+        if judged := [seed / SUMMARY for seed in seeds if (seed / SUMMARY).exists()]:
+            summaries[arm] = [read_json(summary) for summary in judged]
+    for name, found in ((COST_FILE, costs), (STAGES_FILE, stages), (HACKING_FILE, summaries)):
+        if (file := folder / name).exists():
+            file.write_text(json.dumps(json.loads(file.read_text()) | found, indent=1) + "\n")
 
 
 def cost_of(arm: Path) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """The tables of the study on a real model, from the counts that are kept."""
 
+import gzip
 import json
 
 import pytest
@@ -8,6 +9,7 @@ from cobalt import statistics
 from cobalt.errors import InputError
 from cobalt.tables import show
 from research.real.study_tables import (
+    COST_FILE,
     FOLDER,
     SMALL,
     STAGES_FILE,
@@ -56,7 +58,22 @@ def test_the_sets_hold_all_problems(folder, monkeypatch):
     assert sum(sizes) == len(scores["base"][0]) == 893
 
 
-def test_nothing_is_overwritten_from_a_folder_that_lacks_an_arm(tmp_path):
-    (tmp_path / "base-0").mkdir()
-    with pytest.raises(InputError, match=f"for {', '.join(STUDIES[FOLDER][1:])}"):
+def test_an_arm_is_collected_and_the_others_stay(tmp_path, monkeypatch):
+    study, out = tmp_path / "study", tmp_path / "out"
+    monkeypatch.setitem(STUDIES, study, ["base", "dpo"])
+    (out / "dpo-0" / "done").mkdir(parents=True)
+    (out / "dpo-0" / "done" / "train").write_text("70\n")
+    counts = gzip.decompress((SMALL / "dpo.counts.json.gz").read_bytes())
+    (out / "dpo-0" / "test.jsonl.counts.json").write_bytes(counts)
+    study.mkdir()
+    (study / "base.counts.json.gz").write_bytes((SMALL / "base.counts.json.gz").read_bytes())
+    (study / COST_FILE).write_text('{"collection": [{"gpu_seconds": 1}]}')
+    (study / STAGES_FILE).write_text('{"base": [{"asked": 2}]}')
+    collect(out, study)
+    assert kept(study) == ({arm: kept(SMALL)[0][arm] for arm in ("base", "dpo")}, {"collection": [{"gpu_seconds": 1}]})
+    assert json.loads((study / STAGES_FILE).read_text()) == {"base": [{"asked": 2}], "dpo": [{"train": 70}]}
+
+
+def test_a_folder_without_an_arm_is_refused(tmp_path):
+    with pytest.raises(InputError, match="for any of base, rft"):
         collect(tmp_path, FOLDER)

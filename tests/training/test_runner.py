@@ -130,6 +130,10 @@ def ended(state, error=None):
     return caught.value
 
 
+class EngineDeadError(Exception):
+    """As vLLM's: its text is the same whatever happened."""
+
+
 DIED = "The actor died unexpectedly.\n\tclass_name: create.<locals>.WorkerDict\n\tactor_id: 9\n\tpid: 7\n\tip: 1\nmore"
 
 
@@ -151,6 +155,11 @@ def test_a_killed_process_ends_a_training_that_waits_for_it():
     [
         (RayActorError("7", DIED), 1, "process 7 (WorkerDict) was killed"),
         (ActorUnavailableError("RPC error: Socket closed", bytes(16)), 1, "Ray or one of its nodes has ended"),
+        (
+            EngineDeadError("See stack trace (above)"),
+            1,
+            "vLLM's engine was killed, perhaps for want of memory",
+        ),
         (OSError(errno.ENOSPC, "No space left", "out"), 3, "out: No space left; make room, then run the same command"),
         (SetupError("no service"), 3, "no service"),
     ],
