@@ -3,13 +3,15 @@
 
     python research/real/problems.py --size 0.5b --imported DIR --data DATA
 
-Writes DATA/useful.jsonl, which the model of this size solves in 1 to 7 of 8 first answers (``counts.json.gz``), and
-DATA/test.jsonl, in the order of ``study/``.
+Writes DATA/useful.jsonl, which the model of this size solves in 1 to 7 of 8 first answers (``counts.json.gz``);
+DATA/dev.jsonl, 400 of those that it solves always or never, to choose settings on; and DATA/test.jsonl, in the order of
+``study/``.
 """
 
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +24,19 @@ from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import read_json
 from research.real.counts import FILE
 
-SETS = {"useful": ("train", "train_leetcode"), "test": ("eval_mbpp", "eval_humaneval", "eval_leetcode", "eval_stdin")}
+LEARNED = ("train", "train_leetcode")
+SETS = {"useful": LEARNED, "dev": LEARNED, "test": ("eval_mbpp", "eval_humaneval", "eval_leetcode", "eval_stdin")}
 """Output: files of the shared set."""
+DEV = 400
 ORDER = Path(__file__).with_name("study") / "base.counts.json.gz"
 
 
-def useful(run: Mapping[str, Any], ids: Sequence[Any]) -> list[Any]:
-    """Problems that some first answers solve and some do not."""
+def divided(run: Mapping[str, Any], ids: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Problems that some first answers solve and some do not; and ``DEV`` of the others, by the hash of their ids."""
     of = [dict(zip(run["columns"], by_turn[0], strict=False)) for by_turn in run["counts"]]
-    return [id_ for id_, counts in zip(ids, of, strict=True) if 0 < counts["right"] < counts["answers"]]
+    useful = [id_ for id_, counts in zip(ids, of, strict=True) if 0 < counts["right"] < counts["answers"]]
+    others = sorted(set(ids) - set(useful), key=lambda id_: sha256(str(id_).encode()).digest())
+    return useful, others[:DEV]
 
 
 def chosen(size: str) -> dict[str, list[Any]]:
@@ -38,7 +44,8 @@ def chosen(size: str) -> dict[str, list[Any]]:
     stored = read_json(FILE)
     (run,) = (r for r in stored["runs"] if r["stage"]["name"] == "train" and r["model"].endswith(size))
     (base,) = read_evaluations(ORDER)
-    return {"useful": useful(run, stored["ids"][run["ids"]]), "test": [problem.id for problem in base.problems]}
+    useful, dev = divided(run, stored["ids"][run["ids"]])
+    return {"useful": useful, "dev": dev, "test": [problem.id for problem in base.problems]}
 
 
 def main() -> None:

@@ -3,9 +3,10 @@
 
     python research/real/study.py --arm cobalt --seed 0 --model DIR --data DIR --out DIR
 
-DATA holds ``test.jsonl``, ``perturbed.jsonl``, ``rft.jsonl``, ``dpo.jsonl``, and the parquet of ``contexts/``,
-``repairing/`` and ``problems/``; STUDY.md says which commands make them. Each stage is done once in OUT/ARM-SEED, so a
-second call goes on where the first was stopped. ``done/`` holds the seconds that a stage took.
+DATA holds ``dev.jsonl``, ``test.jsonl``, ``perturbed.jsonl``, ``rft.jsonl``, ``dpo.jsonl``, and the parquet of
+``contexts/``, ``repairing/`` and ``problems/``; STUDY.md says which commands make them. Each stage is done once in
+OUT/ARM-SEED, so a second call goes on where the first was stopped, or asks other problems. ``done/`` holds the seconds
+that a stage took.
 """
 
 import argparse
@@ -38,7 +39,8 @@ ARMS = {
     "verpo_online": ("verpo_online", "problems/train.parquet"),
 }
 """Name: recipe (scripts/train_*.sh), and what it learns from, in DATA."""
-ASKED = {"test": ("-n", 4, "--stop_at_success"), "perturbed": ("-n", 2, "--feedback_tests", "perturbed")}
+AS_A_USER = ("-n", 4, "--stop_at_success")
+ASKED = {"dev": AS_A_USER, "test": AS_A_USER, "perturbed": ("-n", 2, "--feedback_tests", "perturbed")}
 """Problems of DATA, and how they are asked."""
 TURNS = 2  # after the first program
 SAMPLING = ("--temperature", 0.6, "--top_p", 0.95, "--max_tokens", 768)
@@ -131,7 +133,8 @@ def main() -> None:
     length.add_argument("--gpu_seconds", type=int, default=480, help="of the steps of a GRPO training")
     length.add_argument("--steps", type=int, help="of a GRPO training, instead of --gpu_seconds")
     parser.add_argument("--kv_gib", type=int, help="GiB of vLLM's cache: for several arms on one GPU")
-    parser.add_argument("--ask", nargs="+", choices=ASKED, default=list(ASKED), help="default: all")
+    asked = ["test", "perturbed"]
+    parser.add_argument("--ask", nargs="+", choices=ASKED, default=asked, help=f"default: {' '.join(asked)}")
     parser.add_argument("--preset", default="one-gpu-coder")
     parser.add_argument("overrides", nargs="*", help="hydra overrides of the training, after --")
     settings = parser.parse_args()
@@ -139,7 +142,7 @@ def main() -> None:
     settings.start = (settings.start or settings.model).resolve()
     recipe, data = ARMS[settings.arm]
     folder = Folder(settings.out / f"{settings.name or settings.arm}-{settings.seed}")
-    kept = {name: str(value) for name, value in vars(settings).items() if name not in ("out", "data")}
+    kept = {name: str(value) for name, value in vars(settings).items() if name not in ("out", "data", "ask")}
     folder.keep_settings(str(kept))
     folder.enter()
     place = ArmPlace(folder, settings)
@@ -148,7 +151,7 @@ def main() -> None:
         model = folder.path / "model"
         place.stage("train", place.train, recipe, settings.data / data)
         place.stage("merge", place.call, "bash", "scripts/merge_checkpoint.sh", folder.path / "training", model)
-    place.stage("asked", place.ask, model)
+    place.stage(f"{'-'.join(settings.ask)}-asked", place.ask, model)
     for name in settings.ask:
         files = ("-i", folder.path / f"{name}.turns.jsonl", "-o", folder.path / f"{name}.jsonl")
         place.script_stage(f"{name}-hidden", "eval_multi_turn.py", *files, "--executor", "local")

@@ -10,7 +10,8 @@
 #   GPUS="0 1"             of this host
 #   SIDE_BY_SIDE=3         arms on a GPU at a time
 #   KV_GIB=8               of vLLM's cache, of each arm and of each of two servers a GPU that collect
-#   ARMS="--arm cobalt --seed 0, --arm base"   study.py's flags for each; default: one or two seeds of every arm
+#   ARMS="--arm cobalt --seed 0, --arm base"   study.py's flags for each; default: one or two seeds of every arm. With
+#                          "--ask dev --name rft_3e-6 --arm rft -- optim.lr=3e-6" of one, settings are compared
 #   PYTHON=python          interpreter with the extras gpu and dpo
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -79,7 +80,7 @@ place() { # GPU
   while arm=$(next) && [[ -n $arm ]]; do
     echo "GPU $1: $arm"
     CUDA_VISIBLE_DEVICES=$1 "$PYTHON" research/real/study.py --model "$MODEL" --data "$DATA" --out "$OUT" --ask test \
-      --kv_gib "$KV_GIB" $arm "${arguments[@]}" >> "$OUT/$(tr -s ' -' _ <<< "$arm").log" 2>&1 || echo "failed: $arm"
+      --kv_gib "$KV_GIB" "${arguments[@]}" $arm >> "$OUT/$(tr -s ' -' _ <<< "$arm").log" 2>&1 || echo "failed: $arm"
   done
 }
 arguments=("$@")

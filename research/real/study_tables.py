@@ -40,7 +40,7 @@ STAGES_FILE = "stages.json"
 STAGES = {
     "train": "training",
     "merge": "merge",
-    "asked": "test problems, with the server's start",
+    "test-asked": "test problems, with the server's start",
     "test-hidden": "hidden tests",
 }
 """Name in study.py: column."""

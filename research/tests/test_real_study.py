@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from research.real.problems import chosen
+
 ROOT = Path(__file__).parents[2]
 RECORDER = """#!{python}
 import json, os, sys
@@ -78,7 +80,9 @@ def test_all_arms_learn_from_what_all_servers_collected_and_a_second_run_collect
     assert sorted(call[0] for call in of_script(calls, "api_server")) == ["0", "0", "1", "1"]
     assert len((tmp_path / "data" / "collect.jsonl").read_text().splitlines()) == 10
     arms = of_script(calls, "study.py")
-    assert {call[0] for call in arms} == {"0", "1"} and all(call[-2:] == ["--gpu_seconds", "350"] for call in arms)
+    assert {call[0] for call in arms} == {"0", "1"} and all(
+        "--gpu_seconds 350 --arm" in " ".join(call) for call in arms
+    )
     names = [" ".join(call[call.index("--arm") :]) for call in arms]
     assert len(names) == len(set(names)) == 8
 
@@ -98,3 +102,12 @@ def test_what_is_missing_is_one_line(study, tmp_path):
         done, calls = study(**knobs)
         assert (done.returncode, calls) == (2, []) and told in done.stderr and done.stderr.count("\n") == 1
     assert "SIDE_BY_SIDE=3" in study("--help")[0].stdout
+
+
+@pytest.mark.parametrize(("size", "learned"), [("0.5b", 679), ("1.5b", 1139)])
+def test_settings_are_chosen_on_problems_that_nothing_learns_from(size, learned):
+    found = chosen(size)
+    useful, dev, test = (set(found[name]) for name in ("useful", "dev", "test"))
+    assert (len(useful), len(dev), len(test)) == (learned, 400, 893)
+    assert not useful & dev and not test & (useful | dev)
+    assert len({id_.partition("-")[0] for id_ in dev}) > 3  # of several sources
