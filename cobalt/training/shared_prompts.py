@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import accumulate, chain, pairwise
+from itertools import chain, groupby, pairwise, product
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +41,13 @@ It is one more call of attention and one more merge: at 4B, a rough 3 % of a tok
 of all trees the cheapest is taken. Hardly ever shared, then, are the system prompt that all problems have, and the few
 tokens that end a prompt.
 """
+UNITS = 2
+"""A tree with more tokens than such a part of a rank's share is divided among ranks at its branches.
+
+Where answers are short, all problems are one tree, by their system prompt.
+"""
+NEARLY_EVEN = 1.01
+"""The most tokens of a rank, over their mean."""
 SHARED = "shared"
 """Column of micro-batches: ``Rows.shared``."""
 
@@ -220,32 +228,60 @@ def _even_shares(costs: Sequence[int], count: int) -> list[list[int]]:
 def balanced_rows(rows: Rows, ranks: int, fillers: Sequence[int] = ()) -> tuple[list[int], dict[str, float]]:
     """An order of rows that gives ranks equally many rows and about equally many tokens, and veRL's metrics of it.
 
-    Trees stay whole, one after the other, and in the batch's order on their rank. One is cut where no rank has room
-    for all its rows. ``fillers``: rows that each rank has beside these, without tokens that count. Raises
+    Trees stay together, in the batch's order on their rank, unless they are large (``UNITS``). One is also cut where no
+    rank has room for all its rows. ``fillers``: rows that each rank has beside these, without tokens that count. Raises
     ``ValueError`` if the ranks cannot have equally many rows.
     """
     fillers, total = fillers or [0] * ranks, len(rows.rows) + sum(fillers)
     if total % ranks:
         raise ValueError(f"{total} rows for {ranks} ranks")
     room, loads, of_ranks = [total // ranks - count for count in fillers], [0] * ranks, [[] for _ in range(ranks)]
-    trees = sorted(rows.trees(), key=rows.cost)
-    while trees:
-        tree = trees.pop()
-        fitting = [rank for rank in range(ranks) if room[rank] >= len(tree)]
+    units = [unit for tree in rows.trees() for unit in _units(rows, tree, rows.tokens / (ranks * UNITS))]
+    units.sort(key=rows.cost)
+    while units:
+        unit = units.pop()
+        fitting = [rank for rank in range(ranks) if room[rank] >= len(unit)]
         rank = min(fitting, key=loads.__getitem__) if fitting else max(range(ranks), key=room.__getitem__)
-        part, rest = tree[: room[rank]], tree[room[rank] :]
+        part, rest = unit[: room[rank]], unit[room[rank] :]
         of_ranks[rank].append(part)
         room[rank] -= len(part)
         loads[rank] += rows.cost(part)
-        trees += [rest] if rest else []
-    for of_rank, count in zip(of_ranks, fillers, strict=True):
-        of_rank.sort(key=lambda part: part.start)
-        of_rank += [range(0)] * count
-    parts = [part for of_rank in of_ranks for part in of_rank]
-    starts = [0, *accumulate(map(len, of_ranks))]
-    partitions: Any = [range(*ends) for ends in pairwise(starts)]
-    metrics = log_seqlen_unbalance([*map(rows.cost, parts)], partitions, prefix="global_seqlen")
-    return [rows.rows[index] for part in parts for index in part], metrics
+        units += [rest] if rest else []
+    _swap(rows, of_ranks, loads)
+    parts = [rows.part(chain.from_iterable(of_rank)) for of_rank in of_ranks]
+    tokens, each = [part.tokens for part in parts], [[rank] for rank in range(ranks)]
+    return [row for part in parts for row in part.rows], log_seqlen_unbalance(tokens, each, prefix="global_seqlen")
+
+
+def _units(rows: Rows, span: range, most: float) -> list[range]:
+    """A span, or its branches if it has more than ``most`` tokens. Neighbours without more in common stay together."""
+    if len(span) == 1 or rows.cost(span) <= most:
+        return [span]
+    units: list[range] = []
+    for is_row, branches in groupby(rows.branches(span, rows.common(span)), lambda branch: len(branch) == 1):
+        spans = [*branches]
+        units += [range(spans[0].start, spans[-1].stop)] if is_row else chain(*(_units(rows, s, most) for s in spans))
+    return units
+
+
+def _swap(rows: Rows, of_ranks: Sequence[list[range]], loads: list[int]) -> None:
+    """Swap units of equally many rows between the rank with most tokens and others, as long as that helps."""
+    costs = {unit: rows.cost(unit) for units in of_ranks for unit in units}
+    while max(loads) > NEARLY_EVEN * sum(loads) / len(loads):
+        high = loads.index(max(loads))
+        swaps = [
+            (max(loads[high] - saved, loads[low] + saved), low, one, other, saved)
+            for low in range(len(loads))
+            for one, other in product(of_ranks[high], of_ranks[low])
+            if len(one) == len(other) and 0 < (saved := costs[one] - costs[other]) < loads[high] - loads[low]
+        ]
+        if not swaps:
+            return
+        _, low, one, other, saved = min(swaps, key=itemgetter(0))
+        for rank, gone, come, more in ((high, one, other, -saved), (low, other, one, saved)):
+            of_ranks[rank].remove(gone)
+            of_ranks[rank].append(come)
+            loads[rank] += more
 
 
 class Placed(NamedTuple):

@@ -35,9 +35,8 @@ from cobalt.training.rollouts import (
 )
 from cobalt.training.scoring import INFRA, RewardSettings
 from cobalt.training.settings import TOKENS, Method
-from cobalt.training.shared_prompts import balanced_rows
 from cobalt.training.training_log import budget_of
-from cobalt.training.updates import rows_of, shared_out
+from cobalt.training.updates import evened, rows_of, shared_out
 from cobalt.training.worker import CobaltWorker
 
 MFU = "perf/mfu/actor"
@@ -138,17 +137,20 @@ class CobaltTrainer(PPOTrainer):
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Ranks get whole trees of rows that begin alike, and about equally many tokens, shared ones counted once."""
         cobalt, group = self.config.cobalt, self.actor_rollout_wg
+        actor, samples = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
         if self._method is None:
             batch = super()._balance_batch(batch, metrics, *args, **kwargs)
             if not cobalt.share_prompts:
                 return batch
             ranks = max(group._dispatch_info["actor"]) + 1
-            rows, unbalance = balanced_rows(rows_of(batch, range(len(batch.tags)), True), ranks)
-            batch.reorder(rows)
+            updates, rest = divmod(len(batch.tags), actor.ppo_mini_batch_size * samples)
+            rows = rows_of(batch, range(len(batch.tags)), True)
+            order, unbalance = evened(rows, ranks, 1 if rest else updates)
+            batch.reorder(order)
         else:
             if "actor" not in group._dispatch_info:
                 group._dispatch_info["actor"] = group._query_dispatch_info("actor")
-            actor, ranks = self.config.actor_rollout_ref.actor, max(group._dispatch_info["actor"]) + 1
+            ranks = max(group._dispatch_info["actor"]) + 1
             updates = self._problems // actor.ppo_mini_batch_size
             # the release's weights count rows by so many
             unit = 1 if cobalt.loss_weights == TOKENS else actor.ppo_micro_batch_size_per_gpu

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import transfer_queue as tq
@@ -38,6 +38,23 @@ def shared_out(
             of_rank += islice(padding, more)
     batch.reorder([row for of_rank in rows_of_ranks for row in of_rank])
     return batch, len(shares), dict(balance)
+
+
+def evened(rows: Rows, ranks: int, updates: int) -> tuple[list[int], dict[str, float]]:
+    """An order of rows for veRL, which cuts it into ranks and what a rank gets into updates, and its metrics of it.
+
+    Each update has equally many rows and about equally many tokens, and so has each rank in it: ranks wait for each
+    other at each update. Raises ``ValueError`` as ``balanced_rows``.
+    """
+    places = {row: place for place, row in enumerate(rows.rows)}
+    order, size = balanced_rows(rows, updates)[0], len(places) // updates
+    balance, of_ranks = Counter[str](), [[] for _ in range(ranks)]
+    for start in range(0, len(order), size):
+        in_update, unbalance = balanced_rows(rows.part(places[row] for row in order[start : start + size]), ranks)
+        balance.update(unbalance)
+        for rank, of_rank in enumerate(of_ranks):
+            of_rank += in_update[rank * size // ranks : (rank + 1) * size // ranks]
+    return [*chain.from_iterable(of_ranks)], dict(balance)
 
 
 def rows_of(batch: Any, rows: Iterable[int], share_prompts: bool) -> Rows:

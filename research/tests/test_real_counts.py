@@ -2,7 +2,7 @@
 
 from cobalt.records.jsonl import read_json
 from research.real.counts import FILE, rows
-from research.real.problems import chosen, useful
+from research.real.problems import chosen, divided
 
 
 def test_shares_are_of_the_right_answers_and_useful_problems_are_solved_by_some():
@@ -13,7 +13,7 @@ def test_shares_are_of_the_right_answers_and_useful_problems_are_solved_by_some(
         return {"model": "a", "stage": {"name": "again", "turns": 1}, "columns": columns, "counts": counts}
 
     some, all_ = run([3, 1]), run([4, 4])
-    assert useful(some, ["x", "y"]) == ["x", "y"] and useful(all_, ["x", "y"]) == []
+    assert (divided(some, ["x", "y"])[0], sorted(divided(all_, ["x", "y"])[1])) == (["x", "y"], ["x", "y"])
     of_some, of_all = rows([some, all_])
     assert (of_some[3].split()[0], of_all[3].split()[0]) == ("50.0", "100.0")
     assert (
@@ -26,8 +26,3 @@ def test_the_chosen_wording_keeps_its_figures():
     (run,) = (one for one in runs if (one["model"][-4:], one["stage"]["name"]) == ("1.5b", "comment-then-fresh"))
     _, chosen, *_ = rows([run])
     assert [cell.split()[0] for cell in (chosen[3], chosen[5])] == ["33.3", "0.2"]
-
-
-def test_each_model_learns_from_the_problems_that_it_solves_sometimes():
-    assert [len(chosen(size)["useful"]) for size in ("0.5b", "1.5b")] == [679, 1139]
-    assert len(set(chosen("0.5b")["test"])) == 893

@@ -13,6 +13,7 @@ from cobalt.training import shared_attention, shared_prompts, token_scores
 from cobalt.training.shared_attention import SharedPromptAttention
 from cobalt.training.shared_prompts import Rows, balanced_rows, lay_out, micro_batches, prepare, rows_by_prefix
 from cobalt.training.token_scores import TokenScores
+from cobalt.training.updates import evened
 
 VOCAB, RESPONSES = 50, 6
 SHAPE = {
@@ -345,6 +346,39 @@ def test_ranks_get_trees_balanced_by_shared_tokens():
         by_rank = [{rows[row][0] for row in order[start : start + size]} for start in range(0, len(rows), size)]
         assert sorted("".join(sorted(found)) for found in by_rank) == names
         assert ranks == 4 or metrics["global_seqlen/balanced_max"] == 20
+
+
+def short_answers(seed, contexts, samples=16):
+    """Rows of a model with short answers: all prompts begin with a system prompt, and problems have 1 to 3 contexts."""
+    chance, prompts, responses = random.Random(seed), [], []
+    system = torch.arange(250)
+    for problem in range(contexts):
+        prompt = torch.cat([system, torch.full((chance.randint(100, 600),), 1000 + problem)])
+        for _ in range(chance.randint(1, 3)):
+            mean = 160 * chance.lognormvariate(0, 0.5)
+            for _ in range(samples):
+                prompts.append(prompt)
+                responses.append(max(5, min(768, int(chance.expovariate(1 / mean)))))
+            prompt = torch.cat([prompt, torch.full((chance.randint(100, 300),), 5000 + len(prompts))])
+    return rows_by_prefix(prompts[: contexts * samples], responses[: contexts * samples])
+
+
+@pytest.mark.parametrize(("ranks", "updates"), [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2)])
+def test_ranks_wait_for_each_other_hardly_ever(ranks, updates):
+    """Of real contexts all are one tree, by the system prompt. Samples of a context stay together all the same."""
+    for seed in range(4):
+        rows = short_answers(seed, 64)
+        places = {row: place for place, row in enumerate(rows.rows)}
+        order, metrics = evened(rows, ranks, updates)
+        size, of_ranks, costs = len(order) // ranks // updates, [], []
+        for start in range(0, len(order), size):
+            of_ranks.append(order[start : start + size])
+            costs.append(rows.part(places[row] for row in of_ranks[-1]).tokens)
+        assert len(rows.trees()) == 1 and sorted(order) == [*range(1024)]
+        by_update = [costs[update::updates] for update in range(updates)]
+        assert metrics["global_seqlen/balanced_max"] == sum(map(max, by_update))
+        assert sum(map(max, by_update)) * ranks <= 1.05 * rows.tokens
+        assert sum(len({row // 16 for row in of_rank}) for of_rank in of_ranks) == 64
 
 
 def test_attention_in_bf16_is_as_near_to_the_truth_as_rounding_lets_it():
