@@ -2,7 +2,7 @@
 
 from cobalt.records.jsonl import read_json
 from research.real.counts import FILE, rows
-from research.real.problems import chosen, divided
+from research.real.problems import divided
 
 
 def test_shares_are_of_the_right_answers_and_useful_problems_are_solved_by_some():
