@@ -251,6 +251,20 @@ def test_one_rank_goes_on_where_two_have_stopped(bandit, tmp_path):
     assert len(list((folder / "out/global_step_2/actor").glob("model_*.pt"))) == 1
 
 
+def test_the_updates_of_a_step_are_the_same_on_one_rank_as_on_two(tmp_path):
+    found = []
+    for ranks in ("2", "1"):
+        folder = tmp_path / ranks
+        folder.mkdir()
+        write_data(folder, make_rows(16), make_rows(4))
+        two = ("actor_rollout_ref.actor.ppo_mini_batch_size=2", "trainer.test_freq=-1")
+        trained(folder, 2, *two, EXECUTOR="local", N_GPUS=ranks)
+        found.append(read_metrics(folder / "out/metrics.jsonl"))
+    for ours, other in zip(*found, strict=True):
+        for name in ("response_length/mean", "actor/kl_loss", "actor/pg_loss", "actor/grad_norm"):
+            assert ours[name] == pytest.approx(other[name], rel=1e-3)
+
+
 def kill_after_the_first_step(folder, *more, **settings):
     """``kill -9`` of a recipe once its first checkpoint is there, and then the step's metrics."""
     running = subprocess.Popen(**recipe(folder, 9, *more, **settings))
