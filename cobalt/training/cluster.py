@@ -20,11 +20,10 @@ WATCH_S = 2.0
 """Between two looks whether the processes of a training live."""
 DIED = re.compile(r"class_name: (?:.*\.)?(\w+)$.*?pid: (\d+)$", re.MULTILINE | re.DOTALL)
 """In Ray's text about an actor that has ended."""
-KILLED = "process {1} ({0}) was killed, perhaps for want of memory, or crashed; run the same command again to go on"
+KILLED = "{} was killed, perhaps for want of memory, or crashed; run the same command again to go on"
 RAY_ENDED = (
     "Ray or one of its nodes has ended; run the same command again to go on, after `ray start` if the cluster is yours"
 )
-ENGINE_ENDED = "vLLM's engine was killed, perhaps for want of memory, or crashed; run the same command again to go on"
 ENGINE_ERROR = "EngineDeadError"
 """vLLM's, by its name: on CPU cores there is no vLLM to import it from."""
 
@@ -99,11 +98,12 @@ def run_and_watch(run: Callable[[], None]) -> None:
         if isinstance(cause, RayActorError) and not killed and (named := DIED.search(str(cause))):
             killed.append((named[1], int(named[2])))
         if killed:
-            raise CobaltError(KILLED.format(*killed[0])) from error
+            name, pid = killed[0]
+            raise CobaltError(KILLED.format(f"process {pid} ({name})")) from error
         if isinstance(cause, RayActorError):
             raise CobaltError(RAY_ENDED) from error
         if type(cause).__name__ == ENGINE_ERROR:
-            raise CobaltError(ENGINE_ENDED) from error
+            raise CobaltError(KILLED.format("vLLM's engine")) from error
         if (known := for_the_user(cause)) is not None:
             raise known from error
         raise

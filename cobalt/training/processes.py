@@ -91,7 +91,7 @@ def end_with_launcher() -> None:
 def last_error(printed: str) -> str:
     """Who was killed first, or the line that names a worker's exception."""
     if killed := _KILLED.search(printed.rpartition("Root Cause")[2]):
-        return KILLED.format("a worker", killed[1])
+        return KILLED.format(f"process {killed[1]} (a worker)")
     found = _EXCEPTION.findall(printed)
     return next((line for line in reversed(found) if "ChildFailedError" not in line), "no error is named")
 

@@ -42,12 +42,12 @@ of all trees the cheapest is taken. Hardly ever shared, then, are the system pro
 tokens that end a prompt.
 """
 UNITS = 2
-"""A tree with more tokens than such a part of a rank's share is divided among ranks at its branches.
+"""A tree with more tokens than a rank's share over this is divided among ranks at its branches.
 
 Where answers are short, all problems are one tree, by their system prompt.
 """
 NEARLY_EVEN = 1.01
-"""The most tokens of a rank, over their mean."""
+"""Ranks are even enough if none has more tokens than this times their mean."""
 SHARED = "shared"
 """Column of micro-batches: ``Rows.shared``."""
 
@@ -236,7 +236,8 @@ def balanced_rows(rows: Rows, ranks: int, fillers: Sequence[int] = ()) -> tuple[
     if total % ranks:
         raise ValueError(f"{total} rows for {ranks} ranks")
     room, loads, of_ranks = [total // ranks - count for count in fillers], [0] * ranks, [[] for _ in range(ranks)]
-    units = [unit for tree in rows.trees() for unit in _units(rows, tree, rows.tokens / (ranks * UNITS))]
+    most = rows.tokens / (ranks * UNITS)
+    units = [unit for tree in rows.trees() for unit in _units(rows, tree, most)]
     units.sort(key=rows.cost)
     while units:
         unit = units.pop()
@@ -267,7 +268,8 @@ def _units(rows: Rows, span: range, most: float) -> list[range]:
 def _swap(rows: Rows, of_ranks: Sequence[list[range]], loads: list[int]) -> None:
     """Swap units of equally many rows between the rank with most tokens and others, as long as that helps."""
     costs = {unit: rows.cost(unit) for units in of_ranks for unit in units}
-    while max(loads) > NEARLY_EVEN * sum(loads) / len(loads):
+    enough = NEARLY_EVEN * sum(loads) / len(loads)
+    while max(loads) > enough:
         high = loads.index(max(loads))
         swaps = [
             (max(loads[high] - saved, loads[low] + saved), low, one, other, saved)

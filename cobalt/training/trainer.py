@@ -135,15 +135,15 @@ class CobaltTrainer(PPOTrainer):
             raise CobaltError(f"training ended after step {self.global_steps - 1} of {self.total_training_steps}")
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Ranks get whole trees of rows that begin alike, and about equally many tokens, shared ones counted once."""
-        cobalt, group = self.config.cobalt, self.actor_rollout_wg
-        actor, samples = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout.n
+        """In each update ranks get about equally many tokens, shared ones counted once, and rows that begin alike."""
+        cobalt, group, actor = self.config.cobalt, self.actor_rollout_wg, self.config.actor_rollout_ref.actor
         if self._method is None:
             batch = super()._balance_batch(batch, metrics, *args, **kwargs)
             if not cobalt.share_prompts:
                 return batch
             ranks = max(group._dispatch_info["actor"]) + 1
-            updates, rest = divmod(len(batch.tags), actor.ppo_mini_batch_size * samples)
+            of_update = actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
+            updates, rest = divmod(len(batch.tags), of_update)
             rows = rows_of(batch, range(len(batch.tags)), True)
             order, unbalance = evened(rows, ranks, 1 if rest else updates)
             batch.reorder(order)
