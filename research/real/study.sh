@@ -32,7 +32,7 @@ mkdir -p "$OUT"
 # Conversations: 8 for each problem, three programs each. Two servers a GPU, each with a part of the problems.
 collect() { # NUMBER
   local part=$DATA/part-$1-of-$parts port server
-  [[ ! -f $part.jsonl ]] || return 0
+  [[ ! -f $part.done ]] || return 0
   port=$("$PYTHON" -c "from cobalt.serving.ports import free_port; print(free_port())")
   awk -v part="$1" -v parts="$parts" 'NR % parts == part' "$DATA/useful.jsonl" > "$part.problems.jsonl"
   CUDA_VISIBLE_DEVICES=${gpus[$1 / 2]} setsid "$PYTHON" -m vllm.entrypoints.openai.api_server --model "$MODEL" \
@@ -48,9 +48,10 @@ collect() { # NUMBER
   "$PYTHON" run_multi_turn_vllm.py --from_scratch --num_turns 2 -n 8 --seed 0 $SAMPLING --executor local --max_in_flight 640 \
     --api_base "http://127.0.0.1:$port/v1" -i "$part.problems.jsonl" -o "$part.turns.jsonl"
   "$PYTHON" eval_multi_turn.py --executor local -i "$part.turns.jsonl" -o "$part.jsonl"
+  touch "$part.done" # outputs grow line by line
 }
 
-if [[ ! -f $DATA/contexts/train.parquet ]]; then
+if [[ ! -f $DATA/collected ]]; then
   identity=$("$PYTHON" -c "import sys; from cobalt.records.identity import model_identity as of; print(of(sys.argv[1]))" "$MODEL")
   for ((number = 0; number < parts; number++)); do
     (collect $number) & collecting+=($!)
@@ -69,23 +70,26 @@ if [[ ! -f $DATA/contexts/train.parquet ]]; then
     --val_data_file "$DATA/useful.jsonl"
   "$PYTHON" preproc/verl_preproc_multi_turn.py --local_dir "$DATA/contexts" --train_data_file "$DATA/contexts.jsonl" \
     --val_data_file "$DATA/contexts.jsonl"
+  touch "$DATA/collected"
 fi
 
-# The arms: every place takes the next one. A failed arm stops no other.
+# The arms: every place takes the next one. A failed arm stops no other, and the study ends with 1.
 next() { # takes the first line of the queue
   flock "$OUT/queue.lock" sh -c "head -n 1 '$OUT/queue'; sed -i 1d '$OUT/queue'"
 }
 place() { # GPU
-  local arm
+  local arm code=0
   while arm=$(next) && [[ -n $arm ]]; do
     echo "GPU $1: $arm"
     CUDA_VISIBLE_DEVICES=$1 "$PYTHON" research/real/study.py --model "$MODEL" --data "$DATA" --out "$OUT" --ask test \
-      --kv_gib "$KV_GIB" "${arguments[@]}" $arm >> "$OUT/$(tr -s ' -' _ <<< "$arm").log" 2>&1 || echo "failed: $arm"
+      --kv_gib "$KV_GIB" "${arguments[@]}" $arm >> "$OUT/$(tr -s ' -' _ <<< "$arm").log" 2>&1 || { echo "failed: $arm" >&2; code=1; }
   done
+  return $code
 }
 arguments=("$@")
 sed 's/, */\n/g' <<< "$ARMS" > "$OUT/queue"
 for ((side = 0; side < SIDE_BY_SIDE; side++)); do
-  for gpu in "${gpus[@]}"; do place "$gpu" & done
+  for gpu in "${gpus[@]}"; do place "$gpu" & places+=($!); done
 done
-wait
+for one in "${places[@]}"; do wait "$one" || failed=1; done
+exit ${failed:-0}

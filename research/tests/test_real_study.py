@@ -34,7 +34,14 @@ if os.environ.get("FAIL_ON") and os.environ["FAIL_ON"] in " ".join(words):
     sys.exit(1)
 if "-o" in words:
     source, out = (Path(words[words.index(flag) + 1]) for flag in ("-i", "-o"))
-    out.write_text(source.read_text())
+    rows = source.read_text().splitlines(keepends=True)
+    killed = os.environ.get("KILL_ON", "\\n") in " ".join(words)
+    out.write_text("".join(rows[:1] if killed else rows))
+    if killed:
+        os.kill(os.getpid(), 9)
+if words[:3] == ["-m", "cobalt", "rft"]:
+    (folder,) = (word.partition("=")[2] for word in words if word.startswith("trainer.default_local_dir="))
+    Path(folder, "global_step_3").mkdir(parents=True)
 if "--local_dir" in words:
     folder = Path(words[words.index("--local_dir") + 1])
     folder.mkdir(exist_ok=True)
@@ -43,31 +50,30 @@ if "--local_dir" in words:
 
 
 @pytest.fixture
-def study(tmp_path):
-    """A function that runs it: its outcome, and the calls of this run, the GPU of each first."""
-    data, recorder, calls = tmp_path / "data", tmp_path / "python", tmp_path / "calls"
-    data.mkdir()
-    (data / "useful.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in range(10)))
+def run(tmp_path):
+    """A function that runs a command: its outcome, and what it called Python with, the GPU of each call first."""
+    recorder, calls = tmp_path / "python", tmp_path / "calls"
     recorder.write_text(RECORDER.format(python=sys.executable))
     recorder.chmod(0o755)
-    (data / "test.jsonl").touch()
+    (tmp_path / "data").mkdir()
 
-    def run(*arguments, **knobs):
+    def run(*command, **knobs):
         calls.write_text("")
-        knobs = {
-            "MODEL": "assets/minicoder",
-            "DATA": data,
-            "OUT": tmp_path / "out",
-            "PYTHON": recorder,
-            "CALLS": calls,
-            **knobs,
-        }
-        command = ["bash", ROOT / "research/real/study.sh", *arguments]
+        knobs = {"PYTHON": recorder, "CALLS": calls, **knobs}
         environment = {**os.environ, **{name: str(value) for name, value in knobs.items()}}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
         return done, [json.loads(line) for line in calls.read_text().splitlines()]
 
     return run
+
+
+@pytest.fixture
+def study(run, tmp_path):
+    data = tmp_path / "data"
+    (data / "useful.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in range(10)))
+    (data / "test.jsonl").touch()
+    usual = {"MODEL": "assets/minicoder", "DATA": data, "OUT": tmp_path / "out"}
+    return lambda *arguments, **knobs: run("bash", "research/real/study.sh", *arguments, **{**usual, **knobs})
 
 
 def of_script(calls, name):
@@ -94,7 +100,39 @@ def test_a_failed_arm_stops_no_other_and_a_failed_collection_stops_all(study):
     done, calls = study(FAIL_ON="run_multi_turn_vllm.py")
     assert done.returncode == 1 and not of_script(calls, "preproc") + of_script(calls, "study.py")
     done, calls = study(FAIL_ON="--arm dpo", ARMS="--arm dpo, --arm base", GPUS="0", SIDE_BY_SIDE="1")
-    assert "failed: --arm dpo" in done.stdout and len(of_script(calls, "study.py")) == 2
+    assert done.returncode == 1 and done.stderr == "failed: --arm dpo\n" and len(of_script(calls, "study.py")) == 2
+
+
+@pytest.mark.parametrize("script", ["run_multi_turn_vllm.py", "eval_multi_turn.py", "--for dpo"])
+def test_a_study_killed_within_a_stage_goes_on_with_all_conversations(study, tmp_path, script):
+    assert study(KILL_ON=script, ARMS=",")[0].returncode != 0
+    done, _ = study(ARMS=",")
+    assert done.returncode == 0, done.stderr
+    for name in ("collect", "contexts", "rft", "dpo"):
+        assert len((tmp_path / "data" / f"{name}.jsonl").read_text().splitlines()) == 10
+
+
+def test_of_an_arms_checkpoints_the_merged_model_stays(run, tmp_path):
+    data, out = tmp_path / "data", tmp_path / "out"
+    for name in ("rft", "dev"):
+        (data / f"{name}.jsonl").touch()
+    arm = [sys.executable, "research/real/study.py", "--arm", "rft", "--data", data, "--out", out, "--ask", "dev"]
+    done, calls = run(*arm, "--model", "assets/minicoder")
+    assert done.returncode == 0, done.stderr
+    assert not (out / "rft-0" / "training" / "global_step_3").exists()
+    assert [call[3] for call in calls if call[1:3] == ["-m", "cobalt"]] == ["rft", "merge"]
+    again, calls = run(*arm, "--model", "assets/minicoder")
+    assert again.returncode == 0 and not calls
+
+
+@pytest.mark.parametrize("missing", ["dev.jsonl", "rft.jsonl", "model"])
+def test_an_arm_without_its_files_is_one_line(run, tmp_path, missing):
+    for name in {"rft.jsonl", "dev.jsonl", "model"} - {missing}:
+        (tmp_path / "data" / name).touch()
+    arm = ["--arm", "rft", "--data", tmp_path / "data", "--out", tmp_path / "out", "--ask", "dev"]
+    done, calls = run(sys.executable, "research/real/study.py", *arm, "--model", tmp_path / "data" / "model")
+    assert done.returncode == 2 and not calls and not (tmp_path / "out").exists()
+    assert done.stderr == f"study.py: error: {tmp_path / 'data' / missing}: no such file or folder\n"
 
 
 def test_what_is_missing_is_one_line(study, tmp_path):
