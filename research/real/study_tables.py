@@ -55,8 +55,6 @@ ARMS = {
     "grpo_online": "GRPO-MT",
     "verpo_online": "VeRPO-MT",
     "dpo": "DPO",
-    "dpo_3e-7": "DPO, 3e-7",
-    "dpo_3e-6": "DPO, 3e-6",
     "cobalt": "Cobalt",
     "repairing": "Cobalt, `--keep 0`",
     "rft_cobalt": "RFT, then Cobalt",
@@ -66,10 +64,26 @@ ARMS = {
 """Name of the files: label."""
 SMALL = Path(__file__).with_name("study-0.5b")
 STUDIES = {
-    FOLDER: [arm for arm in ARMS if "sdpo" not in arm and not arm.startswith("dpo_")],
+    FOLDER: [arm for arm in ARMS if "sdpo" not in arm],
     SMALL: [arm for arm in ARMS if arm not in ("verpo_online", "repairing", "rft_cobalt")],
 }
 """Folder: arms."""
+RATES = {
+    "rft_3e-6": ("RFT", "3e-6"),
+    "rft": ("RFT", "1e-5"),
+    "rft_3e-5": ("RFT", "3e-5"),
+    "rft_long": ("RFT, 10 epochs", "1e-5"),
+    "single_turn": ("single-turn GRPO", "3e-6"),
+    "single_turn_1e-5": ("single-turn GRPO", "1e-5"),
+    "single_turn_3e-5": ("single-turn GRPO", "3e-5"),
+    "cobalt": ("Cobalt", "3e-6"),
+    "dpo_3e-7": ("DPO", "3e-7"),
+    "dpo": ("DPO", "1e-6"),
+    "dpo_3e-6": ("DPO", "3e-6"),
+}
+"""Name of the folder, which is the arm's at its own learning rate: arm, rate."""
+RATE_FILE = "rates/{}.{}.counts.json.gz"
+"""Of a name, and of the problems: dev, or test where the name is no arm's."""
 ONLINE = ("single_turn", "grpo_online", "verpo_online")
 """Arms that do not learn from stored conversations."""
 COMPARED = ("rft", "grpo_online")
@@ -114,19 +128,23 @@ def set_of(problem: ProblemScores) -> str:
 
 
 def collect(out: Path, folder: Path) -> None:
-    """Write into ``folder`` the counts of the arms that ``out`` has folders of, and what their trainings cost."""
-    seeds_of = {arm: seeds for arm in STUDIES[folder] if (seeds := sorted(out.glob(f"{arm}-[0-9]*")))}
-    if not seeds_of:
+    """Write into ``folder`` the counts of what ``out`` has folders of, and what the arms' trainings cost."""
+    seeds_of = {arm: seeds for arm in STUDIES[folder] if (seeds := asked(out, arm, "test"))}
+    rates = [
+        (name, test_set, seeds)
+        for name in ("base", *RATES)
+        for test_set in ("dev", "test")
+        if (test_set == "dev" or name not in ARMS) and (seeds := asked(out, name, test_set))
+    ]
+    if not seeds_of and not rates:
         raise InputError(f"--collect {out}: no folder of study.py for any of {', '.join(STUDIES[folder])}")
+    for name, test_set, seeds in rates:
+        keep_counts(folder / RATE_FILE.format(name, test_set), name, test_set, seeds)
     costs: dict[str, list[dict[str, float]]] = {}
     stages: dict[str, list[dict[str, int]]] = {}
     summaries: dict[str, list[Any]] = {}
     for arm, seeds in seeds_of.items():
-        evaluations = [read_evaluation(counts_path(seed / "test.jsonl")) for seed in seeds]
-        path = folder / f"{arm}.counts.json"
-        write_counts(path, arm, "test", evaluations)
-        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-        path.unlink()
+        keep_counts(folder / f"{arm}.counts.json.gz", arm, "test", seeds)
         if trainings := [seed for seed in seeds if (seed / "training").is_dir()]:
             costs[arm] = [cost_of(seed) for seed in trainings]
         stages[arm] = [{file.name: int(file.read_text()) for file in sorted(seed.glob("done/*"))} for seed in seeds]
@@ -135,6 +153,19 @@ def collect(out: Path, folder: Path) -> None:
     for name, found in ((COST_FILE, costs), (STAGES_FILE, stages), (HACKING_FILE, summaries)):
         if (file := folder / name).exists():
             file.write_text(json.dumps(json.loads(file.read_text()) | found, indent=1) + "\n")
+
+
+def asked(out: Path, name: str, test_set: str) -> list[Path]:
+    """The folders of a name's seeds in which these problems are counted."""
+    return [seed for seed in sorted(out.glob(f"{name}-[0-9]*")) if counts_path(seed / f"{test_set}.jsonl").exists()]
+
+
+def keep_counts(path: Path, arm: str, test_set: str, seeds: Sequence[Path]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    plain = path.with_suffix("")
+    write_counts(plain, arm, test_set, [read_evaluation(counts_path(seed / f"{test_set}.jsonl")) for seed in seeds])
+    path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
+    plain.unlink()
 
 
 def cost_of(arm: Path) -> dict[str, float]:
@@ -193,6 +224,26 @@ def main_table(scores: Scores, costs: Costs) -> list[dict[str, Cell]]:
             "GPU-s of steps": steps,
             "of collection": collection or None,
         })  # fmt: skip
+    return rows
+
+
+def rates_table(folder: Path, scores: Scores) -> list[dict[str, Cell]]:
+    """Programs submitted within three, on dev and on test problems: the base's share, then differences to it."""
+
+    def of(name: str, test_set: str) -> Scores:
+        file = folder / RATE_FILE.format(name, test_set)
+        if test_set == "test" and name in scores:
+            return {name: scores[name]}
+        return {name: [one.problems for one in read_evaluations(file)]} if file.exists() else {}
+
+    rows: list[dict[str, Cell]] = []
+    for name, (arm, learning_rate) in {"base": (ARMS["base"], None), **RATES}.items():
+        row: dict[str, Cell] = {"arm": arm, "rate": learning_rate}
+        for test_set in ("dev", "test"):
+            both = {**of("base", test_set), **of(name, test_set)}
+            minus = None if name == "base" else "base"
+            row[test_set] = percent(rate(both, name, LAST, minus)) if name in both else None
+        rows.append(row)
     return rows
 
 
@@ -332,7 +383,7 @@ def main() -> None:
         tables += [labels_table(json.loads((FOLDER / LABELS_FILE).read_text()))]
         tables += [teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text()))]
     else:
-        tables += [stages_table(json.loads((folder / STAGES_FILE).read_text()))]
+        tables += [rates_table(folder, scores), stages_table(json.loads((folder / STAGES_FILE).read_text()))]
     for rows in tables:
         print(markdown_table(list(rows[0]), ([show(cell) for cell in row.values()] for row in rows)), "\n")
     if folder == FOLDER:

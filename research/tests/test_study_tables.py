@@ -18,6 +18,7 @@ from research.real.study_tables import (
     collect,
     kept,
     main_table,
+    rates_table,
     set_table,
     stages_table,
     tables_of_tests,
@@ -34,6 +35,12 @@ def test_the_page_shows_what_the_counts_give(folder):
         assert f"| {' | '.join(map(str, told))} | {show(row['submitted within 3'])} |" in page
     for row in tables_of_tests(scores):
         assert f"| {row['Cobalt minus']} | {show(row['points'])} |" in page
+
+
+def test_the_page_shows_what_each_learning_rate_gives():
+    page = (FOLDER.parent / "STUDY.md").read_text().replace("*", "")
+    for row in rates_table(SMALL, kept(SMALL)[0]):
+        assert f"| {' | '.join(map(show, row.values()))} |" in page
 
 
 def test_the_page_shows_the_seconds_of_each_stage():
@@ -72,6 +79,24 @@ def test_an_arm_is_collected_and_the_others_stay(tmp_path, monkeypatch):
     collect(out, study)
     assert kept(study) == ({arm: kept(SMALL)[0][arm] for arm in ("base", "dpo")}, {"collection": [{"gpu_seconds": 1}]})
     assert json.loads((study / STAGES_FILE).read_text()) == {"base": [{"asked": 2}], "dpo": [{"train": 70}]}
+
+
+def test_rates_are_collected_with_what_was_asked(tmp_path, monkeypatch):
+    study, out = tmp_path / "study", tmp_path / "out"
+    monkeypatch.setitem(STUDIES, study, ["base", "dpo"])
+    study.mkdir()
+    for folder, test_set, source in (
+        ("dpo-1", "dev", "dpo.dev"),
+        ("dpo_3e-6-0", "dev", "dpo_3e-6.dev"),
+        ("dpo_3e-6-0", "test", "dpo_3e-6.test"),
+    ):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+        counts = gzip.decompress((SMALL / "rates" / f"{source}.counts.json.gz").read_bytes())
+        (out / folder / f"{test_set}.jsonl.counts.json").write_bytes(counts)
+    collect(out, study)
+    assert {file.name for file in study.glob("**/*.gz")} == {
+        f"{name}.counts.json.gz" for name in ("dpo.dev", "dpo_3e-6.dev", "dpo_3e-6.test")
+    }
 
 
 def test_a_folder_without_an_arm_is_refused(tmp_path):
