@@ -122,6 +122,8 @@ def for_the_user(error: Exception) -> CobaltError | None:
         reason, number = f"{error.filename or 'output'}: {error.strerror}", error.errno
     elif match := re.search(r"\(os error (\d+)\)", reason):  # of a library in Rust, such as safetensors
         number = int(match[1])
+    elif re.search(r"inline_container\.cc.*unexpected pos", reason):  # of torch; the disk may have room again by now
+        number = errno.ENOSPC
     if number in NO_ROOM:
         return SetupError(f"{reason}; make room, then run the same command again")
     return InputError(reason) if number in FILE_TROUBLE else None

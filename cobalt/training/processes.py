@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.cli.console import print_next, print_summary
+from cobalt.cli.entry import for_the_user
 from cobalt.errors import CobaltError
 from cobalt.records import Manifest
 from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_steps_aside
@@ -72,7 +73,8 @@ def train_in_processes(
         if code:
             refuse_full(folder)
             printed = log.read_bytes()[before:].decode(errors="replace")
-            raise CobaltError(f"training failed: {last_error(printed)} (log: {log})")
+            failure = f"training failed: {last_error(printed)} (log: {log})"
+            raise for_the_user(RuntimeError(failure)) or CobaltError(failure)
         manifest.counts["steps"] = steps
         manifest.done()
     shown: dict[str, Any] = {"steps": len(timed)}

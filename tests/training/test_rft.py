@@ -8,11 +8,11 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from cobalt.errors import InputError
+from cobalt.errors import InputError, SetupError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
-from cobalt.records import read_jsonl, write_jsonl
+from cobalt.records import Manifest, read_jsonl, write_jsonl
 from cobalt.training.hydra_main import composed, refuse_mistyped
-from cobalt.training.processes import last_error
+from cobalt.training.processes import last_error, train_in_processes
 from cobalt.training.rft import CONFIG_NAME, checked, refuse_ignored
 from cobalt.training.rft_data import StoredAnswers
 
@@ -112,6 +112,16 @@ def test_the_worker_that_was_killed_is_named_and_not_what_the_others_say_of_it()
     assert last_error(others + ends + root).startswith("process 7 (a worker) was killed")
     root = "Root Cause (first observed failure):\n[0]:\n  traceback : To enable traceback see: ...\n"
     assert last_error(others + ends + root).startswith("RuntimeError: [pair.cc:537]")
+
+
+def test_a_disk_that_was_full_for_a_worker_is_told_even_if_it_has_room_again(tmp_path, monkeypatch):
+    torn = "[enforce fail at inline_container.cc:672] . unexpected pos 1240550528 vs 1240550416"
+    (tmp_path / "tearing.py").write_text(f"raise RuntimeError({torn!r})")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    manifest = Manifest(tmp_path / "training.manifest.json", "cobalt rft", {}, {}, [])
+    manifest.output = tmp_path
+    with pytest.raises(SetupError, match=r"unexpected pos .*train\.log\); make room, then run the same command again"):
+        train_in_processes(manifest, 0, 1, "tearing", "", 1, {}, None)
 
 
 @pytest.mark.slow

@@ -135,6 +135,7 @@ class EngineDeadError(Exception):
 
 
 DIED = "The actor died unexpectedly.\n\tclass_name: create.<locals>.WorkerDict\n\tactor_id: 9\n\tpid: 7\n\tip: 1\nmore"
+TORN = "[enforce fail at inline_container.cc:672] . unexpected pos 1240550528 vs 1240550416"
 
 
 def dead(reason, name="create.<locals>.WorkerDict"):
@@ -161,6 +162,7 @@ def test_a_killed_process_ends_a_training_that_waits_for_it():
             "vLLM's engine was killed, perhaps for want of memory",
         ),
         (OSError(errno.ENOSPC, "No space left", "out"), 3, "out: No space left; make room, then run the same command"),
+        (RuntimeError(TORN), 3, f"{TORN}; make room, then run the same command again"),
         (SetupError("no service"), 3, "no service"),
     ],
 )
