@@ -158,7 +158,7 @@ def main() -> None:
         place.stage("train", place.train, recipe, settings.data / data)
         place.stage("merge", place.call, "bash", "scripts/merge_checkpoint.sh", folder.path / "training", model)
         for checkpoint in saved_steps(folder.path / "training").values():
-            shutil.rmtree(checkpoint)  # 8 GB at 0.5B: six arms filled a disk
+            shutil.rmtree(checkpoint)  # 8 GB at 0.5B
     place.stage(f"{'-'.join(settings.ask)}-asked", place.ask, model)
     for name in settings.ask:
         files = ("-i", folder.path / f"{name}.turns.jsonl", "-o", folder.path / f"{name}.jsonl")
