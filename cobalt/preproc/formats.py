@@ -178,8 +178,8 @@ def _columns(value: Any, field: str, *names: str) -> list[list[Any]]:
     columns: list[Any] = [[] for _ in names] if value is None else []
     if isinstance(value, Mapping):
         columns = [value.get(name) for name in names]
-    elif isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
-        columns = [[entry[name] for entry in value if name in entry] for name in names]
+    elif isinstance(value, list) and all(isinstance(entry, Mapping) and {*names} <= entry.keys() for entry in value):
+        columns = [[entry[name] for entry in value] for name in names]
     lengths = {len(column) if isinstance(column, list) else None for column in columns}
     if len(lengths) != 1 or None in lengths:
         raise ValueError(f"field '{field}' needs as many of each: {', '.join(names)}")

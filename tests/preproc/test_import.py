@@ -147,6 +147,8 @@ def test_function_calls_keep_the_name_of_the_function(tmp_path: Path) -> None:
         assert TestCases.parse(record["test_cases"]).fn_name == "apples" and "`apples`" in record["instruction"]
 
 
+TORN = [{"input": INPUTS[0]}, *PAIRS, {"output": OUTPUTS[0]}]
+"""As many inputs as outputs, but the first test has no output and the last no input."""
 BROKEN = [
     ("deepcoder", {"problem": None}, "field 'problem' must be a text"),
     ("deepcoder", {"tests": "["}, "field 'tests' is not JSON"),
@@ -161,6 +163,12 @@ BROKEN = [
     ("codecontests", {"solutions": [3]}, "field 'solutions' needs as many of each: language, solution"),
     ("verl", {"prompt": []}, "fields 'prompt' and 'reward_model' need a user message and a 'ground_truth'"),
     ("verl", {"reward_model": {"ground_truth": "4"}}, "field 'ground_truth' needs as many of each"),
+    ("deepcoder", {"tests": TORN}, "field 'tests' needs as many of each"),
+    ("codeforces", {"official_tests": TORN}, "field 'official_tests' needs as many of each"),
+    ("codeforces", {"examples": TORN}, "field 'examples' needs as many of each"),
+    ("codecontests", {"public_tests": TORN}, "field 'public_tests' needs as many of each"),
+    ("codecontests", {"solutions": [{"language": 3}, {"solution": ""}]}, "field 'solutions' needs as many of each"),
+    ("verl", {"reward_model": {"ground_truth": TORN}}, "field 'ground_truth' needs as many of each"),
 ]
 
 
