@@ -7,7 +7,7 @@ tuples become lists. Any other assert is a pair of nulls, which the preparation 
 import ast
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -41,13 +41,12 @@ def mbpp(row: Record) -> Record:
         reference = text_of(row, "prompt") + text_of(row, "canonical_solution")
     else:
         question = text_of(row, "prompt", "text")
-        reference = "\n".join(
-            [*_list(row, "test_imports", str), row.get("test_setup_code") or "", text_of(row, "code")]
-        )
+        setup = text_of(row, "test_setup_code", optional=True)
+        reference = "\n".join([*_list(row, "test_imports", str), setup, text_of(row, "code")])
         asserts = _list(row, "test_list", str) + _list(row, "challenge_test_list", str)
     found, functions = _asserts(_tree("\n".join(asserts))), _functions(reference)
     called = (_callee(node) for one in found for node in ast.walk(one) if _callee(node) in functions)
-    name = next(called, None) or row.get("entry_point") or ""
+    name = next(called, None) or text_of(row, "entry_point", optional=True)
     calls = [_call(one, name, name, functions.get(name)) for one in found]
     question = f"{question.strip()}\n\nYour function must be named `{name}`."
     if shown := [f"\nassert {call.shown}" for call in calls[:SHOWN] if call]:
@@ -66,7 +65,7 @@ def humaneval(row: Record) -> Record:
 def leetcode(row: Record) -> Record:
     """LeetCodeDataset. Results that the statement takes in any order are compared so."""
     question, name = text_of(row, "problem_description"), text_of(row, "entry_point").split(".")[-1]
-    reference = f"{row.get('prompt') or ''}\n\n{text_of(row, 'completion')}"
+    reference = f"{text_of(row, 'prompt', optional=True)}\n\n{text_of(row, 'completion')}"
     raw = _raw("leetcode", row, question, name, reference, _calls_of_check(row, name, reference))
     if _ANY_ORDER.search(question):
         raw["input_output"]["checker"] = "unordered"
@@ -206,9 +205,9 @@ def _list(row: Record, field: str, kind: type) -> list[Any]:
     return value
 
 
-def text_of(row: Record, *fields: str) -> str:
-    """The first of the fields that is a text."""
+def text_of(row: Mapping[str, Any], *fields: str, optional: bool = False) -> str:
+    """The first of the fields that is a text; with ``optional`` an empty one if all are null or missing."""
     found = next((row[field] for field in fields if isinstance(row.get(field), str)), None)
-    if found is None:
+    if found is None and not (optional and all(row.get(field) is None for field in fields)):
         raise ValueError(f"field {' or '.join(map(repr, fields))} must be a text")
-    return found
+    return found or ""

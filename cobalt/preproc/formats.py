@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cobalt.inference.endpoints import joined
 from cobalt.preproc import asserts
 from cobalt.preproc.asserts import text_of
 from cobalt.prompts import COBALT, PROBLEM_MARKER
@@ -68,15 +69,17 @@ def codeforces(row: Record) -> Record:
     """open-r1/codeforces: the statement in parts, official tests, limits, generated checkers. It has no solutions."""
     parts = [text_of(row, "description")]
     for title, field in (("Input", "input_format"), ("Output", "output_format"), ("Note", "note")):
-        if row.get(field):
-            parts.append(f"{title}\n{row[field]}")
+        if text := text_of(row, field, optional=True):
+            parts.append(f"{title}\n{text}")
     for given, shown in zip(*_columns(row.get("examples"), "examples", "input", "output"), strict=True):
+        if not isinstance(given, str) or not isinstance(shown, str):
+            raise ValueError("field 'examples' must hold texts")
         parts.append(f"Example\nInput:\n{given}\nOutput:\n{shown}")
-    checker = row.get("generated_checker")
+    checker = text_of(row, "generated_checker", optional=True)
     reasons = {
         "interactive problem": row.get("interaction_format"),
         "input or output in files": (row.get("input_mode") or "stdio") != "stdio",
-        "checker in C++, which the sandbox cannot run": checker and "#include" in checker,
+        "checker in C++, which the sandbox cannot run": "#include" in checker,
     }
     tests = _tests(row, "official_tests")
     for name in LIMITS:
@@ -97,9 +100,15 @@ def codecontests(row: Record) -> Record:
         for column, texts in zip((inputs, outputs), _columns(parsed(row, name), name, "input", "output"), strict=True):
             column += texts
     limit, memory = row.get("time_limit"), row.get("memory_limit_bytes") or 0
-    if not isinstance(limit, Mapping | None) or not isinstance(memory, int):
-        raise ValueError("field 'time_limit' needs 'seconds' and 'nanos', field 'memory_limit_bytes' a whole number")
-    seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9 if limit else None
+    try:
+        seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9 if limit else None
+    except (AttributeError, TypeError):
+        raise ValueError("field 'time_limit' needs numbers 'seconds' and 'nanos'") from None
+    if not isinstance(memory, int):
+        raise ValueError("field 'memory_limit_bytes' must be a whole number")
+    for name in ("difficulty", "source"):
+        if not isinstance(row.get(name), str | int | None):
+            raise ValueError(f"field '{name}' must be a text or a whole number")
     tests = {"inputs": inputs, "outputs": outputs, "time_limit": seconds, "memory_limit": memory / (1 << 20)}
     pairs = zip(*_columns(parsed(row, "solutions"), "solutions", "language", "solution"), strict=True)
     return _raw(
@@ -117,10 +126,12 @@ def codecontests(row: Record) -> Record:
 def verl(row: Record) -> Record:
     """Rows for veRL, Eurus' among them: the statement is the last user message, the tests are the ground truth."""
     try:
-        content = [message["content"] for message in row["prompt"] if message["role"] == "user"][-1]
+        content = joined([message["content"] for message in row["prompt"] if message["role"] == "user"][-1], "text")
         truth = {"ground_truth": row["reward_model"]["ground_truth"]}
     except (KeyError, TypeError, IndexError):
         raise ValueError("fields 'prompt' and 'reward_model' need a user message and a 'ground_truth'") from None
+    if not content:
+        raise ValueError("field 'prompt' has no text in its last user message")
     _, marker, rest = content.partition(PROBLEM_MARKER)
     statement = rest if marker else content.removeprefix(COBALT.instruction.partition("{question}")[0])
     question, source = CODE_REQUEST.sub("", statement).strip(), str(row.get("data_source"))
@@ -203,10 +214,11 @@ def _tests(row: Record, field: str, metadata: Any = None) -> Record:
         return {"inputs": inputs, "outputs": outputs}
     if len(called) < len(inputs):
         raise ValueError(f"field '{field}' mixes tests of programs and of function calls")
-    names = {test.get("fn_name") for test in called}
+    names = [test.get("fn_name") for test in called]
     for found in (metadata, *(test.get("metadata") for test in called)):
         found = parsed({"metadata": found}, "metadata")
-        names.add(found.get("func_name") if isinstance(found, Mapping) else None)
-    if len(names := names - {None}) != 1:
+        names.append(found.get("func_name") if isinstance(found, Mapping) else None)
+    name, *others = [name for name in names if name is not None] or [None]
+    if not isinstance(name, str) or any(other != name for other in others):
         raise ValueError(f"field '{field}' needs one name of the function that its tests call")
-    return {"inputs": inputs, "outputs": outputs, "fn_name": names.pop()}
+    return {"inputs": inputs, "outputs": outputs, "fn_name": name}

@@ -30,6 +30,7 @@ from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import AboveZero, InputFile, OutputFile, ReadConfig
 from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.errors import InputError
+from cobalt.preproc.asserts import text_of
 from cobalt.preproc.formats import parsed
 from cobalt.preproc.outputs import LIVECODEBENCH, NOT_REDISTRIBUTABLE, publish
 from cobalt.prompts import PromptSet, described, problem_instruction, prompt_content
@@ -172,7 +173,7 @@ def prepare(row: Mapping[str, Any], config: LiveCodeBenchConfig, prompts: Prompt
         TestCases(tuple(test["input"] for test in tests), tuple(test["output"] for test in tests), **options)
         for tests in (public, private)
     )
-    question = row["question_content"]
+    question, starter_code = text_of(row, "question_content"), text_of(row, "starter_code", optional=True)
     if not config.keep_examples:  # the statement before its worked examples
         mark = next((mark for mark in EXAMPLE_MARKS if mark in question), None)
         question = (question.partition(mark)[0] if mark else question).strip()
@@ -180,7 +181,7 @@ def prepare(row: Mapping[str, Any], config: LiveCodeBenchConfig, prompts: Prompt
         "id": row["question_id"],
         "difficulty": row["difficulty"],
         "question": question,
-        "instruction": problem_instruction(question, fn_name, row["starter_code"] or "", prompts),
+        "instruction": problem_instruction(question, fn_name, starter_code, prompts),
         "test_cases": (public_tests + hidden_tests).to_json(),
         "public_test_cases": public_tests.to_json(),
         "hidden_test_cases": hidden_tests.to_json(),

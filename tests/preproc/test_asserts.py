@@ -210,6 +210,9 @@ def test_a_problem_with_few_tests_is_dropped_if_none_are_generated(tmp_path: Pat
         ("humaneval", humaneval(atol="no"), "field 'atol' must be a number below 1"),
         ("mbpp", mbpp(test_list=7), "field 'test_list' must be a list, of texts"),
         ("leetcode", leetcode(completion=3), "field 'completion' must be a text"),
+        ("leetcode", leetcode(prompt={"a": 1}), "field 'prompt' must be a text"),
+        ("mbpp", mbpp(test_setup_code=["import math"]), "field 'test_setup_code' must be a text"),
+        ("mbpp", mbpp(test_list=[], challenge_test_list=[], entry_point=["f"]), "field 'entry_point' must be a text"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_refused(name: Name, row: dict, complaint: str) -> None:

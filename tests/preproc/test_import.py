@@ -169,6 +169,25 @@ BROKEN = [
     ("codecontests", {"public_tests": TORN}, "field 'public_tests' needs as many of each"),
     ("codecontests", {"solutions": [{"language": 3}, {"solution": ""}]}, "field 'solutions' needs as many of each"),
     ("verl", {"reward_model": {"ground_truth": TORN}}, "field 'ground_truth' needs as many of each"),
+    *(
+        ("deepcoder", {"tests": [{**CALLS[0], "type": "function_call", **named}]}, "needs one name of the function")
+        for named in ({"fn_name": ["f"]}, {"metadata": {"func_name": {"f": 1}}}, {"fn_name": 5})
+    ),
+    *(
+        ("codeforces", {field: {"a": 1}}, f"field '{field}' must be a text")
+        for field in ("input_format", "output_format", "note", "generated_checker")
+    ),
+    ("codeforces", {"examples": [{"input": "1", "output": {"a": 1}}]}, "field 'examples' must hold texts"),
+    *(
+        ("codecontests", {"time_limit": {part: "2"}}, "field 'time_limit' needs numbers 'seconds' and 'nanos'")
+        for part in ("seconds", "nanos")
+    ),
+    ("codecontests", {"difficulty": [7]}, "field 'difficulty' must be a text or a whole number"),
+    ("codecontests", {"source": {"a": 1}}, "field 'source' must be a text or a whole number"),
+    *(
+        ("verl", {"prompt": [{"role": "user", "content": content}]}, "field 'prompt' has no text in its last user")
+        for content in (None, 5, [{"type": "image"}])
+    ),
 ]
 
 
@@ -244,6 +263,8 @@ def test_codeforces_checkers_in_python_judge_and_what_cannot_run_is_counted(tmp_
 
 def test_rows_that_are_not_code_are_counted_and_our_own_parquet_is_read(tmp_path: Path) -> None:
     own = verl(prompt=first_messages(problem_instruction(STATEMENT.replace("apples", "pears"))))
+    parts = [{"type": "text", "text": STATEMENT[:50]}, {"type": "text", "text": STATEMENT[50:]}]
+    assert FORMATS["verl"].convert(verl(prompt=[{"role": "user", "content": parts}]))["question"] == STATEMENT
     rows = [
         verl(),
         own,

@@ -140,6 +140,8 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, capsys) -> None:
     [
         *((lcb_row("q", "functional", metadata=text), "metadata") for text in ("{}", '{"func_name": ""}', "not json")),
         (lcb_row("q", contest_date="soon"), "contest_date"),
+        (lcb_row("q", question_content=None), "question_content"),
+        (lcb_row("q", "functional", starter_code=5), "starter_code"),
         (lcb_row("q", "functional", private_test_cases=json.dumps(lcb_tests("stdin", 0, 1))), "private_test_cases"),
     ],
 )
