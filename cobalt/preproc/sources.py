@@ -72,10 +72,13 @@ class Source:
         return None
 
 
-def _as_json(row: Record) -> Record:
-    """The row with dates and other values that JSON lacks as texts."""
-    types = (str, int, float, list, dict, type(None))
-    return {name: value if isinstance(value, types) else str(value) for name, value in row.items()}
+def _as_json(value: Any) -> Any:
+    """The value with dates and whatever else JSON lacks as texts."""
+    if isinstance(value, dict):
+        return {name: _as_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def _is_list(path: Path) -> bool:

@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +224,20 @@ def test_an_input_that_cannot_be_read_is_told_in_one_line(
     assert run_cobalt("data", "import", "deepcoder", tmp_path / source, *flags) == 2
     assert complaint in one_complaint(capsys)
     assert not list(tmp_path.glob("out*"))
+
+
+def test_what_json_lacks_is_a_text_wherever_it_stands_in_a_row(tmp_path: Path, service: FakeService) -> None:
+    meta = {
+        "when": date(2024, 5, 1),
+        "price": Decimal("1.50"),
+        "images": [{"bytes": b"\x89", "path": None}],
+        "level": 2,
+    }
+    row = taco(solutions=["right"], meta=meta, day=date(2024, 5, 2))
+    ((record,), _) = imported("taco", in_file(tmp_path / "in.parquet", [row]))
+    images = [{"bytes": "b'\\x89'", "path": None}]
+    assert record["meta"] == {"when": "2024-05-01", "price": "1.50", "images": images, "level": 2}
+    assert record["day"] == "2024-05-02"
 
 
 CHECKER = """
