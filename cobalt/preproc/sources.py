@@ -107,5 +107,7 @@ def _parquet_rows(path: Path) -> Iterator[Record]:
         with pq.ParquetFile(path, buffer_size=PARQUET_BUFFER_BYTES) as file:
             for batch in file.iter_batches(PARQUET_ROWS_AT_ONCE, use_threads=False):
                 yield from batch.to_pylist()
-    except pa.ArrowInvalid as error:
-        raise InputError.at(path, None, f"not a parquet file: {first_line(error)}") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the file system; pyarrow's own have no number
+            raise
+        raise InputError.at(path, None, f"not a parquet file, or damaged: {first_line(error)}") from None

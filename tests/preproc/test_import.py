@@ -226,6 +226,18 @@ def test_an_input_that_cannot_be_read_is_told_in_one_line(
     assert not list(tmp_path.glob("out*"))
 
 
+@pytest.mark.parametrize(
+    ("torn", "put"), [(b"\x00\x00\x00", b"\xff\xff\xff"), (b"apples", b"\xff" * 6)], ids=["a page", "a text"]
+)
+def test_a_damaged_parquet_file_is_told_in_one_line(tmp_path: Path, capsys, torn: bytes, put: bytes) -> None:
+    pq.write_table(pa.Table.from_pylist([deepcoder()]), source := tmp_path / "in.parquet", compression="none")
+    whole = source.read_bytes()
+    source.write_bytes(whole.replace(torn, put))
+    assert source.read_bytes() != whole
+    imported("deepcoder", source, code=2)
+    assert "in.parquet: not a parquet file, or damaged: " in one_complaint(capsys)
+
+
 def test_what_json_lacks_is_a_text_wherever_it_stands_in_a_row(tmp_path: Path, service: FakeService) -> None:
     meta = {
         "when": date(2024, 5, 1),
