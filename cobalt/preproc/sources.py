@@ -9,11 +9,10 @@ from typing import Any
 from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records import read_jsonl
 from cobalt.records.identity import hub_errors
-from cobalt.records.jsonl import Record, T, checked_rows, load_json
+from cobalt.records.jsonl import Record, T, checked_rows, load_json, read_lines
 
 PARQUET = ".parquet"
 FILES = (".jsonl", ".json", ".gz", PARQUET)
-LOOKED_AT_BYTES = 64
 PARQUET_ROWS_AT_ONCE = 16  # a row may hold megabytes of tests
 PARQUET_BUFFER_BYTES = 1 << 20
 
@@ -40,9 +39,9 @@ class Source:
         if self.file is not None and self.file.suffix != PARQUET and not _is_list(self.file):
             return read_jsonl(self.file, (), id_field, parse, on_invalid, loads=load_json)
         label = self.place if self.file is not None else f"{self.place} ({self.split})"
-        return checked_rows(label, enumerate(self._tables(), start=1), _as_json, (), id_field, parse, on_invalid)
+        return checked_rows(label, enumerate(self._tables(), start=1), _as_record, (), id_field, parse, on_invalid)
 
-    def _tables(self) -> Iterable[Record]:
+    def _tables(self) -> Iterable[Any]:
         if self.file is not None:
             return _parquet_rows(self.file) if self.file.suffix == PARQUET else _listed_rows(self.file)
         from datasets import load_dataset
@@ -50,7 +49,7 @@ class Source:
 
         try:
             subset: dict[str, Any] = {} if self.subset is None else {"name": self.subset}
-            return load_dataset(self.place, split=self.split, **subset)
+            return map(_as_json, load_dataset(self.place, split=self.split, **subset))
         except (*hub_errors(), DatasetsError) as error:
             raise SetupError(f"hub dataset {self.place} cannot be loaded ({first_line(error)}); give a file") from None
         except ValueError as error:  # an unknown subset or split
@@ -72,6 +71,12 @@ class Source:
         return None
 
 
+def _as_record(row: Any) -> Record:
+    if not isinstance(row, dict):  # of a JSON list
+        raise ValueError(f"expected an object, found {type(row).__name__}")
+    return row
+
+
 def _as_json(value: Any) -> Any:
     """The value with dates and whatever else JSON lacks as texts."""
     if isinstance(value, dict):
@@ -82,20 +87,16 @@ def _as_json(value: Any) -> Any:
 
 
 def _is_list(path: Path) -> bool:
-    """Whether a JSON file is one list of rows, as of sanitized MBPP."""
-    with suppress(OSError), open(path, "rb") as file:
-        return path.suffix == ".json" and file.read(LOOKED_AT_BYTES).lstrip().startswith(b"[")
-    return False
+    """Whether a file is one JSON list of rows, as of sanitized MBPP."""
+    first = next(filter(None, map(bytes.lstrip, read_lines(path))), b"") if path.is_file() else b""
+    return first.startswith(b"[")
 
 
-def _listed_rows(path: Path) -> list[Record]:
+def _listed_rows(path: Path) -> list[Any]:
     try:
-        rows = load_json(path.read_text(encoding="utf-8"))
+        return load_json(b"".join(read_lines(path)).decode())
     except (ValueError, RecursionError) as error:
         raise InputError.at(path, None, f"not valid JSON: {error}") from None
-    if not all(isinstance(row, dict) for row in rows):
-        raise InputError.at(path, None, "must be a list of objects")
-    return rows
 
 
 def _parquet_rows(path: Path) -> Iterator[Record]:
@@ -106,7 +107,7 @@ def _parquet_rows(path: Path) -> Iterator[Record]:
         # Without a buffer a whole column of a row group is read at once, and a file may be one row group.
         with pq.ParquetFile(path, buffer_size=PARQUET_BUFFER_BYTES) as file:
             for batch in file.iter_batches(PARQUET_ROWS_AT_ONCE, use_threads=False):
-                yield from batch.to_pylist()
+                yield from map(_as_json, batch.to_pylist())
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the file system; pyarrow's own have no number
             raise

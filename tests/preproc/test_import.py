@@ -1,6 +1,7 @@
 """Problems of our own in each source's format: imported, verified, counted; broken rows are named."""
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -250,6 +251,34 @@ def test_what_json_lacks_is_a_text_wherever_it_stands_in_a_row(tmp_path: Path, s
     images = [{"bytes": "b'\\x89'", "path": None}]
     assert record["meta"] == {"when": "2024-05-01", "price": "1.50", "images": images, "level": 2}
     assert record["day"] == "2024-05-02"
+
+
+@pytest.mark.parametrize("name", ["in.json", "in.json.gz", "in.jsonl"])
+@pytest.mark.parametrize(
+    "before", ["", "\ufeff", "\n" * 99, "\ufeff" + " " * 99], ids=["plain", "mark", "blank lines", "mark and blanks"]
+)
+def test_a_list_of_rows_is_read_however_it_is_written(
+    tmp_path: Path, service: FakeService, name: str, before: str
+) -> None:
+    content = (before + json.dumps([5, deepcoder(solutions=["right"])], indent=1)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    ((record,), counts) = imported("deepcoder", tmp_path / name, "--skip_invalid")
+    assert record["question"] == STATEMENT and counts["invalid rows skipped"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"[{}", "not valid JSON"),
+        (b"[\xff]", "not valid JSON"),
+        (b"[5]", "line 1: expected an object, found int"),
+        (gzip.compress(b"[" + bytes(range(99)))[:-9], "gzip cannot read it"),
+    ],
+)
+def test_a_list_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, capsys, content: bytes, complaint: str) -> None:
+    (tmp_path / "in.json").write_bytes(content)
+    imported("deepcoder", tmp_path / "in.json", code=2)
+    assert f"in.json: {complaint}" in one_complaint(capsys)
 
 
 CHECKER = """
