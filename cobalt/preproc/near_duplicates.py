@@ -59,7 +59,8 @@ def tests_in(row: Mapping[str, Any]) -> list[TestCases]:
     """The tests of a problem, or of a TACO row in the likeliest reading."""
     if taco_rows.is_prepared(row):
         return [tests_of(row, name) for name in taco_rows.TEST_FIELDS if row.get(name)]
-    readings = taco_rows.readings_of(taco_rows.parsed(row.get("input_output")), row.get("starter_code") or "")
+    starter_code = text_of(row, "starter_code", optional=True)
+    readings = taco_rows.readings_of(taco_rows.parsed(row.get("input_output")), starter_code)
     return [] if isinstance(readings, str) else readings[:1]
 
 

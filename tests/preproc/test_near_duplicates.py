@@ -101,9 +101,10 @@ def test_prepared_problems_are_compared_with_raw_rows(tmp_path):
     )
     raw = {"inputs": [f"{n} 1" for n in range(8)], "outputs": [f"{n + 1}" for n in range(8)]}
     assert KnownProblems([tmp_path / "a.jsonl"]).match({"question": "Sum.", "input_output": raw}).rule == "tests"
-    (tmp_path / "b.jsonl").write_text('{"id": 1, "question": 5}\n')
-    with pytest.raises(InputError, match="question"):
-        KnownProblems([tmp_path / "b.jsonl"])
+    for broken in ({"question": 5}, {"question": "", "input_output": {**raw, "fn_name": "f"}, "starter_code": 5}):
+        write_jsonl(tmp_path / "b.jsonl", [{"id": 1, **broken}])
+        with pytest.raises(InputError, match=rf"b.jsonl: line 1: field '{list(broken)[-1]}' must be a text"):
+            KnownProblems([tmp_path / "b.jsonl"])
 
 
 def test_programs_that_call_other_functions_of_modules_differ():
