@@ -16,6 +16,7 @@ from typing import Any
 
 from cobalt.fences import blocks_of
 from cobalt.perturbation import random_of
+from cobalt.preproc.asserts import text_of
 from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases, tests_of
 from cobalt.records.jsonl import LongInteger, Record, load_json, missing_fields
@@ -104,13 +105,22 @@ def refuse_unusable(row: Record) -> None:
     complaint = missing_fields(row, PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS)
     if complaint is not None:
         raise ValueError(complaint)
-    texts = {"starter_code": row.get("starter_code") or "", "instruction": row.get("instruction", "")}
-    for field, text in {"question": row["question"], **texts}.items():
-        if not isinstance(text, str):
-            raise ValueError(f"field '{field}' must be a text")
-    for field in TEST_FIELDS if is_prepared(row) else ():
-        tests_of(row, field)
+    text_of(row, "question")
+    text_of(row, "starter_code", optional=True)
+    text_of(row, "instruction", optional=not is_prepared(row))
     split_of(row)
+    if not isinstance(row.get(SEVERAL_ANSWERS), bool | None):
+        raise ValueError(f"field '{SEVERAL_ANSWERS}' must be true or false")
+    flags, number = None, 0
+    if is_prepared(row):
+        number, *_ = (len(tests_of(row, field)) for field in TEST_FIELDS)
+        flags = row.get(GENERATED)
+    elif isinstance(tests := row["input_output"], str | Mapping) and GENERATED in tests:  # others are not parsed twice
+        tests = parsed(tests)
+        if isinstance(tests, Mapping) and tests.get("fn_name") and isinstance(tests.get("inputs"), list):
+            flags, number = tests.get(GENERATED), len(tests["inputs"])
+    if flags is not None and not (isinstance(flags, list) and [bool] * number == list(map(type, flags))):
+        raise ValueError(f"field '{GENERATED}' must be a list of true and false, one for each test")
 
 
 def split_of(row: Mapping[str, Any]) -> str | None:
@@ -148,7 +158,7 @@ def prepare(
     ranked = sorted(range(len(tests)), key=lengths_K.__getitem__)
     if len(ranked) > rules.shortest_tests + rules.longest_tests:
         ranked = ranked[: rules.shortest_tests] + ranked[-rules.longest_tests :]
-    used = ("input_output", "solutions", "left_out", SEVERAL_ANSWERS)
+    used = ("input_output", "solutions", "left_out", SEVERAL_ANSWERS, GENERATED)
     fields = {name: value for name, value in row.items() if name not in used}
     fields["instruction"] = problem_instruction(question, tests.fn_name, starter_code, prompts)
     said = row.get(SEVERAL_ANSWERS)
@@ -158,7 +168,7 @@ def prepare(
     selected = tuple(reading.select(ranked) for reading in readings)
     if (flags := row_tests.get(GENERATED)) and tests.fn_name:
         calls = map(_call, row_tests["inputs"], row_tests["outputs"])
-        made = {call[0] for call, flag in zip(calls, flags, strict=False) if call and flag}
+        made = {call[0] for call, flag in zip(calls, flags, strict=True) if call and flag}
         fields[GENERATED] = [text in made for text in selected[0].inputs_K]
     return Candidate(fields, selected, solutions, rules.public_tests, len(row_tests["inputs"]) - len(tests))
 

@@ -27,6 +27,16 @@ def raw(
     return {**row, "input_output": json.dumps(tests), "solutions": json.dumps(["print(1)"]), **fields}
 
 
+def with_tests(**fields: Any) -> dict:
+    """A row of ten tests with more fields beside these."""
+    row = raw()
+    return {**row, "input_output": json.dumps({**json.loads(row["input_output"]), **fields})}
+
+
+def flagged(flags: Any) -> dict:
+    return with_tests(fn_name="f", generated=flags)
+
+
 def candidate(row: dict) -> Candidate:
     made = prepare(row, RULES)
     assert isinstance(made, Candidate), made
@@ -186,6 +196,14 @@ def test_splits() -> None:
     assert [split_of({"split": name}) for name in ("train", "dev", "validation", None)] == ["train", "dev", "dev", None]
 
 
+@pytest.mark.parametrize("flags", [None, [True] * 5 + [False] * 5])
+def test_generated_tests_are_known_by_a_flag_for_each(flags: list[bool] | None) -> None:
+    taco_rows.refuse_unusable(flagged(flags))
+    record = candidate({**flagged(flags), "generated": "of the row"}).record()
+    assert record.get("generated") == flags
+    taco_rows.refuse_unusable(record)
+
+
 @pytest.mark.parametrize(
     ("row", "field"),
     [
@@ -195,6 +213,10 @@ def test_splits() -> None:
         (raw(split=["train"]), "split"),
         (raw(starter_code=5), "starter_code"),
         (raw(public_test_cases="{}"), "instruction"),
+        (raw(several_answers="no"), "several_answers"),
+        (raw(several_answers=1), "several_answers"),
+        *((flagged(flags), "generated") for flags in (True, [True] * 9, [True] * 11, ["no"] * 10, {"a": True})),
+        *(({**candidate(raw()).record(), "generated": flags}, "generated") for flags in (True, [True], [1] * 10)),
     ],
 )
 def test_unusable_rows_name_the_field(row: dict, field: str) -> None:
@@ -203,11 +225,7 @@ def test_unusable_rows_name_the_field(row: dict, field: str) -> None:
 
 
 def test_checkers_are_carried_and_unknown_ones_drop_the_row() -> None:
-    def with_checker(name: str) -> dict:
-        row = raw()
-        return {**row, "input_output": json.dumps({**json.loads(row["input_output"]), "checker": name})}
-
-    made = candidate(with_checker("float 1e-6"))
+    made = candidate(with_tests(checker="float 1e-6"))
     assert TestCases.parse(made.record()["hidden_test_cases"]).checker == "float 1e-6"
-    dropped = prepare(with_checker("fuzzy"), RULES)
+    dropped = prepare(with_tests(checker="fuzzy"), RULES)
     assert isinstance(dropped, str) and dropped.startswith("refused tests: checker must be one of")
