@@ -255,6 +255,13 @@ def main(config: TacoConfig | ImportConfig) -> None:
     publish(title, config.command, list(outputs.values()), inputs, config.push_to_hub, licence, link)
 
 
+def _place_and_mark(line: Record) -> tuple[int, bool]:
+    place, marked = line["idx"], line["special_judge"]
+    if type(place) is not int or type(marked) is not bool:
+        raise ValueError("field 'idx' must be a whole number, and field 'special_judge' true or false")
+    return place, marked
+
+
 class Preparation:
     """One run over the rows of a source. ``log`` holds the outcomes of verification, ``generated`` more tests."""
 
@@ -265,8 +272,8 @@ class Preparation:
         self._near_duplicates: list[Record] = []
         self._special: list[bool] = []
         if config.special_judge is not None:
-            listed = read_jsonl(config.special_judge, ("idx", "special_judge"), unique="idx")
-            self._special = [line["special_judge"] is True for line in sorted(listed, key=itemgetter("idx"))]
+            listed = read_jsonl(config.special_judge, ("idx", "special_judge"), "idx", _place_and_mark)
+            self._special = [marked for _, marked in sorted(listed)]
         self.ids: list[Any] = []
         """Of the rows, as far as they are read."""
 

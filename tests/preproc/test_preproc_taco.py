@@ -95,6 +95,19 @@ def test_tacos_list_marks_problems_with_several_right_answers(tmp_path: Path, se
     assert [row.get("several_answers") for row in read_rows(tmp_path / "skips/out.jsonl")] == [None, True]
 
 
+@pytest.mark.parametrize(
+    ("idx", "marked"), [(None, True), ("1", True), (1.5, True), (True, True), ([1], True), (1, "no"), (1, 0), (1, None)]
+)
+def test_a_broken_line_of_tacos_list_is_named(
+    tmp_path: Path, service: FakeService, capsys, idx: object, marked: object
+) -> None:
+    lines = [{"idx": 0, "special_judge": True}, {"idx": idx, "special_judge": marked}]
+    listed = write_rows(tmp_path / "spj.jsonl", lines)
+    assert prepare(tmp_path, [problem(0, "right"), problem(1, "right")], "--special_judge", listed) == 2
+    assert "spj.jsonl: line 2: field 'idx' must be a whole number" in one_complaint(capsys)
+    assert not list(tmp_path.glob("out*"))
+
+
 def test_rows_keep_their_split_and_others_are_split_by_seed(tmp_path: Path, service: FakeService) -> None:
     rows = [problem(i, "right") for i in range(20)] + [problem("t", "right", split="train")]
     assert prepare(tmp_path, [*rows, problem("d", "right", split="dev")], "--dev_size", 5) == 0
