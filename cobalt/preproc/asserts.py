@@ -151,8 +151,11 @@ def _calls_of_check(row: Record, name: str, reference: str) -> list[Call | None]
 
 def _raw(source: str, row: Record, question: str, name: str, reference: str, calls: list[Call | None]) -> Record:
     """A raw row of TACO with these tests. The inputs of EvalPlus have no outputs yet."""
-    if not row.get("task_id"):
+    task = row.get("task_id")
+    if task in (None, ""):
         raise ValueError("missing field 'task_id'")
+    if not isinstance(task, str | int):
+        raise ValueError("field 'task_id' must be a text or a whole number")
     usable = {call.arguments: call for call in calls if call}
     missing, outputs = [None] * calls.count(None), [call.expected for call in usable.values()]
     tests: Record = {"fn_name": name, "inputs": [*usable, *missing], "outputs": [*outputs, *missing]}
@@ -171,7 +174,7 @@ def _raw(source: str, row: Record, question: str, name: str, reference: str, cal
         starter_code = f"def {name}({ast.unparse(function.args)}){returns}:"
     left_out = None if usable or (unanswered and not calls) else NO_TEST
     fields = {"starter_code": starter_code, "difficulty": None, "left_out": left_out, "source": source}
-    id_ = f"{source}-{str(row['task_id']).split('/')[-1]}"
+    id_ = f"{source}-{re.sub(f'^{source}/', '', str(task), flags=re.IGNORECASE)}"
     return {"id": id_, "question": question, "input_output": tests, "solutions": [reference], **fields}
 
 

@@ -200,11 +200,30 @@ def test_a_problem_with_few_tests_is_dropped_if_none_are_generated(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("name", "row", "id_"),
+    [
+        ("mbpp", mbpp(task_id=0), "mbpp-0"),
+        ("mbpp", mbpp(task_id="Mbpp/2"), "mbpp-2"),
+        ("humaneval", humaneval(task_id="HumanEval/0"), "humaneval-0"),
+        ("humaneval", humaneval(task_id="HumanEval_0"), "humaneval-HumanEval_0"),
+        ("leetcode", leetcode(), "leetcode-first-two"),
+        ("mbpp", mbpp(task_id="A/1"), "mbpp-A/1"),
+        ("mbpp", mbpp(task_id="B/1"), "mbpp-B/1"),
+        ("humaneval", humaneval(task_id="HumanEval/B/1"), "humaneval-B/1"),
+    ],
+)
+def test_ids_are_those_of_the_tasks_without_the_name_of_their_source(name: Name, row: dict, id_: str) -> None:
+    assert FORMATS[name].convert(row)["id"] == id_
+
+
+@pytest.mark.parametrize(
     ("name", "row", "complaint"),
     [
         ("mbpp", mbpp(code=None), "field 'code' must be a text"),
         ("mbpp", mbpp(text=None), "field 'prompt' or 'text' must be a text"),
         ("mbpp", mbpp(task_id=None), "missing field 'task_id'"),
+        ("mbpp", mbpp(task_id=""), "missing field 'task_id'"),
+        ("leetcode", leetcode(task_id=["a"]), "field 'task_id' must be a text or a whole number"),
         ("humaneval", humaneval(test="check("), "field 'test' must define 'check(candidate)'"),
         ("humaneval", humaneval(base_input=["a"]), "field 'base_input' must be a list, of lists"),
         ("humaneval", humaneval(atol="no"), "field 'atol' must be a number below 1"),
