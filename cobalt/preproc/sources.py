@@ -1,5 +1,6 @@
 """Where raw rows come from: a JSONL or parquet file, or a data set of the hub. Rows are read one at a time."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -83,7 +84,9 @@ def _as_json(value: Any) -> Any:
         return {name: _as_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_as_json(item) for item in value]
-    return value if isinstance(value, str | int | float | None) else str(value)
+    if isinstance(value, str | int | float | None):
+        return value
+    return re.sub(" at 0x[0-9A-Fa-f]+", "", str(value))  # an image's address differs each time it is read
 
 
 def _is_list(path: Path) -> bool:

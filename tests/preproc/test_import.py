@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import io
 import json
 import re
 from collections.abc import Callable
@@ -10,11 +11,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import FakeService, one_complaint, read_rows, run_cobalt, write_rows
 from huggingface_hub import DatasetCard
+from PIL import Image
 from test_livecodebench import lcb_row
 from test_taco_rows import raw
 
@@ -239,18 +242,21 @@ def test_a_damaged_parquet_file_is_told_in_one_line(tmp_path: Path, capsys, torn
     assert "in.parquet: not a parquet file, or damaged: " in one_complaint(capsys)
 
 
-def test_what_json_lacks_is_a_text_wherever_it_stands_in_a_row(tmp_path: Path, service: FakeService) -> None:
-    meta = {
-        "when": date(2024, 5, 1),
-        "price": Decimal("1.50"),
-        "images": [{"bytes": b"\x89", "path": None}],
-        "level": 2,
-    }
-    row = taco(solutions=["right"], meta=meta, day=date(2024, 5, 2))
-    ((record,), _) = imported("taco", in_file(tmp_path / "in.parquet", [row]))
-    images = [{"bytes": "b'\\x89'", "path": None}]
-    assert record["meta"] == {"when": "2024-05-01", "price": "1.50", "images": images, "level": 2}
-    assert record["day"] == "2024-05-02"
+@pytest.mark.parametrize("source", ["folder/train.parquet", "folder"])
+def test_what_json_lacks_is_a_text_wherever_it_stands_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: FakeService, source: str
+) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    Image.new("1", (1, 1)).save(pixel := io.BytesIO(), "PNG")
+    meta = {"when": date(2024, 5, 1), "price": Decimal("1.50"), "raw": [{"bytes": b"\x89", "path": None}], "level": 2}
+    row = taco(solutions=["right"], meta=meta, day=date(2024, 5, 2), shown={"bytes": pixel.getvalue(), "path": None})
+    (tmp_path / "folder").mkdir()
+    rows = datasets.Dataset.from_list([row]).cast_column("shown", datasets.Image())
+    rows.to_parquet(tmp_path / "folder/train.parquet")
+    ((record,), _) = imported("taco", tmp_path / source)
+    raw_bytes = [{"bytes": "b'\\x89'", "path": None}]
+    assert record["meta"] == {"when": "2024-05-01", "price": "1.50", "raw": raw_bytes, "level": 2}
+    assert record["day"] == "2024-05-02" and " at 0x" not in str(record["shown"])
 
 
 @pytest.mark.parametrize("name", ["in.json", "in.json.gz", "in.jsonl"])
