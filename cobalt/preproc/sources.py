@@ -11,6 +11,7 @@ from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records import read_jsonl
 from cobalt.records.identity import hub_errors
 from cobalt.records.jsonl import Record, T, checked_rows, load_json, read_lines
+from cobalt.records.parquet import parquet_errors
 
 PARQUET = ".parquet"
 FILES = (".jsonl", ".json", ".gz", PARQUET)
@@ -103,15 +104,9 @@ def _listed_rows(path: Path) -> list[Any]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Record]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        # Without a buffer a whole column of a row group is read at once, and a file may be one row group.
-        with pq.ParquetFile(path, buffer_size=PARQUET_BUFFER_BYTES) as file:
-            for batch in file.iter_batches(PARQUET_ROWS_AT_ONCE, use_threads=False):
-                yield from map(_as_json, batch.to_pylist())
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the file system; pyarrow's own have no number
-            raise
-        raise InputError.at(path, None, f"not a parquet file, or damaged: {first_line(error)}") from None
+    # Without a buffer a whole column of a row group is read at once, and a file may be one row group.
+    with parquet_errors(path), pq.ParquetFile(path, buffer_size=PARQUET_BUFFER_BYTES) as file:
+        for batch in file.iter_batches(PARQUET_ROWS_AT_ONCE, use_threads=False):
+            yield from map(_as_json, batch.to_pylist())

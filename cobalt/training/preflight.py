@@ -15,6 +15,7 @@ from typing import Any
 from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records.identity import refuse_missing_model
 from cobalt.records.manifest import refuse_unwritable
+from cobalt.records.parquet import parquet_errors
 from cobalt.records.training_run import saved_checkpoints
 from cobalt.sampler import packages
 from cobalt.sandbox import TestCases
@@ -341,7 +342,6 @@ def _rows(config: Any, name: str) -> int | None:
 
     Raises ``InputError`` if veRL or the reward manager cannot use one.
     """
-    from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 
     paths, rows = as_list(config.data[name]), 0
@@ -349,10 +349,8 @@ def _rows(config: Any, name: str) -> int | None:
     for path in local:
         if not Path(path).is_file():
             raise InputError.at(path, None, "no such file")
-        try:
+        with parquet_errors(path, f"; {PARQUET_MAKERS} makes one of JSONL"):
             file = ParquetFile(path)
-        except ArrowInvalid:
-            raise InputError.at(path, None, f"not a parquet file; {PARQUET_MAKERS} makes one of JSONL") from None
         columns = {field.name: field.type for field in file.schema_arrow}
         wanted = (config.data.prompt_key, config.data.reward_fn_key, "reward_model")
         if missing := [name for name in wanted if name not in columns]:
@@ -389,11 +387,12 @@ def _values(paths: Sequence[str], column: str) -> Iterator[tuple[str, int, Any]]
     from pyarrow.parquet import ParquetFile
 
     for path in (path for path in paths if "://" not in path):
-        batches = ParquetFile(path).iter_batches(columns=[column])
-        for number, value in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
-            for name in column.split("."):
-                value = (value or {}).get(name)
-            yield path, number, value
+        with parquet_errors(path):
+            batches = ParquetFile(path).iter_batches(columns=[column])
+            for number, value in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
+                for name in column.split("."):
+                    value = (value or {}).get(name)
+                yield path, number, value
 
 
 def refuse_missing_liger() -> None:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from cobalt.preproc.bandit_prompts import PromptCounter, load_tokenizer
+from cobalt.records.parquet import parquet_errors
 
 BATCH_PROMPTS = 1024
 """Prompts that are tokenized at once."""
@@ -14,7 +15,7 @@ BATCH_PROMPTS = 1024
 def overlong_prompts(config: Any, paths: Sequence[str]) -> int:
     """How many prompts of these parquet files are too long, with chat template and generation prompt.
 
-    Raises ``InputError`` for a model that has no tokenizer or no chat template.
+    Raises ``InputError`` for a model that has no tokenizer or no chat template, and for a damaged file.
     """
     from omegaconf import OmegaConf
 
@@ -39,8 +40,9 @@ def _overlong(
     from pyarrow.parquet import ParquetFile
 
     counter = PromptCounter(load_tokenizer(model, setting, **json.loads(options)), **json.loads(template))
-    return sum(
-        counter.longer_than(most, batch.column(0).to_pylist())
-        for path in paths
-        for batch in ParquetFile(path).iter_batches(BATCH_PROMPTS, columns=[column])
-    )
+    count = 0
+    for path in paths:
+        with parquet_errors(path):
+            for batch in ParquetFile(path).iter_batches(BATCH_PROMPTS, columns=[column]):
+                count += counter.longer_than(most, batch.column(0).to_pylist())
+    return count

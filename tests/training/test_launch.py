@@ -135,9 +135,17 @@ def test_another_model_or_checker_than_the_data_was_made_with_is_told(start, tmp
 
 def test_a_file_that_is_no_parquet_or_is_missing(complaint, tmp_path):
     (tmp_path / "train.parquet").write_text("{}")
-    assert "train.parquet: not a parquet file; preproc/verl_preproc_multi_turn.py" in complaint()
+    told = complaint()
+    assert "train.parquet: not a parquet file, or damaged: " in told and "; preproc/verl_preproc_multi_turn.py" in told
     (tmp_path / "train.parquet").unlink()
     assert complaint().endswith("train.parquet: no such file")
+
+
+def test_a_damaged_page_is_told_before_anything_starts(complaint, tmp_path):
+    path = tmp_path / "train.parquet"
+    write_rows(path, BATCH_SIZE, prompt=[{"role": "user", "content": "apples"}])
+    path.write_bytes(path.read_bytes().replace(b"apples", b"\xff" * 6))
+    assert "train.parquet: not a parquet file, or damaged: " in complaint(act=launch.checked)
 
 
 @pytest.mark.parametrize(
