@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from annotated_types import MinLen
 
 from cobalt.records.jsonl import Record
-from cobalt.records.rows import Message, Rates, Row, Tests
+from cobalt.records.rows import Rates, Tests, Trajectories
 
 EVALUATED_FIELDS = ("id", "test_cases", "public_test_cases", "conversations", "public_pass_rates", "all_pass_rates")
 OPENING_ROLES = ("system", "user")
@@ -24,12 +24,11 @@ MESSAGES_PER_TURN = len(TURN_ROLES)
 Conversation = Sequence[Mapping[str, str]]
 
 
-class EvaluatedRow(Row):
+class EvaluatedRow(Trajectories):
     """What is read of a row. ``exec_results``: the single-turn results, if there are any."""
 
     test_cases: Tests
     public_test_cases: Tests
-    conversations: Annotated[list[list[Message]], MinLen(1)]
     public_pass_rates: Annotated[Rates, MinLen(1)]
     all_pass_rates: Rates
     clean_public_pass_rates: Rates | None = None
@@ -111,15 +110,6 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
         if public_TN is None:
             raise ValueError(f"missing field '{public_field}' (run the hidden-test evaluation on this file first)")
         num_trajectories, num_turns = len(read.conversations), len(read.public_pass_rates)
-        for field, table, outer, inner in (
-            (public_field, public_TN, num_turns, num_trajectories),
-            ("all_pass_rates", hidden_NT, num_trajectories, num_turns),
-        ):
-            parts = [("", table, outer), *((f"[{i}]", rates, inner) for i, rates in enumerate(table))]
-            for place, part, wanted in parts:
-                if len(part) != wanted:
-                    raise ValueError(f"field '{field}'{place} has {len(part)} entries where {wanted} are expected")
-
         trajectories = []
         roles = [*OPENING_ROLES, *TURN_ROLES * num_turns]
         for i, conversation in enumerate(row["conversations"]):

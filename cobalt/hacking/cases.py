@@ -20,7 +20,8 @@ from typing import Any
 
 from cobalt.extraction import extract_code
 from cobalt.records import ResultRecord, TestCases, Verdict
-from cobalt.records.rows import RULE_OF_OLD_FILES, raw_responses
+from cobalt.records.jsonl import Record
+from cobalt.records.rows import Evaluated, raw_responses
 from cobalt.sandbox.results import cut
 
 UNKNOWN = "Unknown"
@@ -44,7 +45,14 @@ class Category(Enum):
 LABELS = tuple(category.label for category in Category)
 RULE_VERSION = "4"
 DATA_FIELDS = ("id", "question", "test_cases", "modified_test_cases", "perturbed_public_test_cases")
-RESULT_FIELDS = ("id", "public_pass_rates", "public_exec_results", "all_pass_rates")
+RESULT_FIELDS = ("id", "conversations", "public_pass_rates", "public_exec_results", "all_pass_rates")
+
+
+class EvaluatedRun(Evaluated):
+    """A row of the evaluated multi-turn run, with the results that were shown to the policy."""
+
+    public_exec_results: list[list[dict[str, Any]]]
+    """[T][N]"""
 
 
 @dataclass(frozen=True)
@@ -121,31 +129,24 @@ def perturbed_indices(data: Mapping[str, Any]) -> tuple[TestCases, frozenset[int
     return shown, indices, benign
 
 
-def find_cases(data: Mapping[str, Any], result: Mapping[str, Any]) -> ProblemCases:
+def find_cases(data: Mapping[str, Any], result: Record) -> ProblemCases:
     """All hacking turns of one problem.
 
     ``data``: a row of the perturbed data set; ``result``: the row of its evaluated multi-turn run. Raises
     ``ValueError`` naming the field when the arrays of a row do not agree, or the run was shown other tests.
     """
     shown, perturbed, benign = perturbed_indices(data)
-    rule = result.get("extraction", RULE_OF_OLD_FILES)
-    rates_TN, hidden_NT, responses_TN = result["public_pass_rates"], result["all_pass_rates"], raw_responses(result)
-    turns, samples = len(rates_TN), len(rates_TN[0]) if rates_TN else 0
-    tables = {"public_pass_rates": rates_TN, "public_exec_results": result["public_exec_results"]}
-    for name, table_TN in {**tables, "raw_responses": responses_TN}.items():
-        if len(table_TN) != turns or any(row_N is None or len(row_N) != samples for row_N in table_TN):
-            raise ValueError(f"'{name}' of id {result['id']!r} is not {turns} turns x {samples} samples")
-    if len(hidden_NT) != samples or any(len(row_T) != turns for row_T in hidden_NT):
-        raise ValueError(f"'all_pass_rates' of id {result['id']!r} is not {samples} samples x {turns} turns")
+    run, responses_TN = EvaluatedRun.read(result), raw_responses(result)
+    turns = len(run.public_exec_results)
     if result.get("feedback_tests", "perturbed") != "perturbed":
         raise ValueError(f"its feedback came from the {result['feedback_tests']} tests, not the perturbed ones")
     if TestCases.parse(result.get("perturbed_public_test_cases", shown)) != shown:
         raise ValueError(f"the run of id {result['id']!r} was shown other 'perturbed_public_test_cases' than these")
 
-    problem = ProblemCases(trajectories=samples, opportunities_T=[0] * turns)
-    for sample, hidden_T in enumerate(hidden_NT):
-        executed_T = [read_result(result["public_exec_results"][turn][sample], shown) for turn in range(turns)]
-        codes_T = [extract_code(responses_TN[turn][sample], rule) for turn in range(turns)]
+    problem = ProblemCases(trajectories=len(run.conversations), opportunities_T=[0] * turns)
+    for sample, hidden_T in enumerate(run.all_pass_rates):
+        executed_T = [read_result(results_N[sample], shown) for results_N in run.public_exec_results]
+        codes_T = [extract_code(responses_N[sample], run.extraction) for responses_N in responses_TN]
         for turn in range(1, turns):
             before, after = executed_T[turn - 1], executed_T[turn]
             if before.infra_error is not None or after.infra_error is not None:

@@ -24,6 +24,9 @@ Rates = list[list[Rate | None]]
 """Pass rates; None: a turn that was not taken, or an infrastructure failure."""
 RULE_OF_OLD_FILES: Rule = "released"
 """How programs were found in files that do not say it: the release's, and those of earlier versions."""
+TABLES_TN = ("public_pass_rates", "clean_public_pass_rates", "public_exec_results", "raw_responses", "usage")
+TABLES = {**dict.fromkeys(TABLES_TN, "TN"), "all_pass_rates": "NT"}
+"""The axes of the nested lists of a row with trajectories."""
 
 
 class Message(TypedDict):
@@ -31,6 +34,13 @@ class Message(TypedDict):
 
     role: str
     content: str
+
+
+class Usage(TypedDict, total=False):
+    """What is read of the usage of one response."""
+
+    prompt_tokens: int
+    completion_tokens: int
 
 
 class Row(BaseModel):
@@ -99,10 +109,33 @@ class SingleTurn(Problem):
         return self
 
 
-class MultiTurn(Row):
-    """Trajectories of a problem, ready for the hidden tests."""
+class Trajectories(Row):
+    """What all rows with trajectories of a problem have in common."""
 
     conversations: Annotated[list[list[Message]], MinLen(1)]
+    raw_responses: list[list[str]] = None  # type: ignore[assignment]  # null is refused, to lack it is not
+    """[T][N]; "" for a turn that was not taken. Released runs of APIs have none, see ``raw_responses``."""
+    usage: list[list[Usage | None]] | None = None
+    """[T][N]; null: not taken. Released files lack it."""
+
+    @model_validator(mode="after")
+    def _tables_have_all_turns_and_samples(self) -> Self:
+        sizes = {"N": len(self.conversations)}
+        for field, axes in TABLES.items():
+            if (table := getattr(self, field, None)) is None:
+                continue
+            sizes.setdefault("T", len(table if axes == "TN" else next(iter(table), ())))
+            outer, inner = (sizes[axis] for axis in axes)
+            parts = [("", table, outer), *((f"[{i}]", part, inner) for i, part in enumerate(table))]
+            for place, part, wanted in parts:
+                if len(part) != wanted:
+                    raise ValueError(f"field '{field}'{place} has {len(part)} entries where {wanted} are expected")
+        return self
+
+
+class MultiTurn(Trajectories):
+    """Trajectories of a problem, ready for the hidden tests."""
+
     public_pass_rates: Rates
     """[T][N]"""
     hidden_test_cases: Tests
@@ -115,8 +148,6 @@ class MultiTurn(Row):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
-        if any(len(rates_N) != len(self.conversations) for rates_N in self.public_pass_rates):
-            raise ValueError("fields 'conversations' and 'public_pass_rates' differ in the number of samples")
         if any(len(texts) > len(self.public_pass_rates) for texts in self.texts_N):
             raise ValueError("a conversation has more programs than 'public_pass_rates' has turns")
         if self.is_perturbed and "public_test_cases" not in self.model_fields_set:
@@ -134,29 +165,18 @@ class MultiTurn(Row):
         return self.feedback_tests == "perturbed"
 
 
-class Evaluated(Row):
+class Evaluated(Trajectories):
     """Trajectories of a problem with the pass rates on its hidden tests."""
 
-    conversations: list[list[Message]]
     all_pass_rates: Rates
     """[N][T]"""
     public_pass_rates: Rates | None = None
     """[T][N] of the feedback's tests; released files may lack it."""
-    usage: list[list[dict[str, Any] | None]] | None = None
-    """[T][N]; null: not taken. Released files lack it."""
     difficulty: Any = None
     platform: Any = None
     feedback_tests: str | None = None
     feedback_from: str | None = None
     extraction: Rule = RULE_OF_OLD_FILES
-
-    @model_validator(mode="after")
-    def _each_conversation_has_its_rates(self) -> Self:
-        if len(self.conversations) != len(self.all_pass_rates):
-            raise ValueError("fields 'conversations' and 'all_pass_rates' differ in the number of samples")
-        if len(set(map(len, self.all_pass_rates))) > 1:
-            raise ValueError("field 'all_pass_rates' needs as many turns for each sample")
-        return self
 
 
 def responses_of(messages: list[Message]) -> list[str]:

@@ -170,12 +170,27 @@ def test_a_turn_never_taken_stays_open(trajectories: Path, tmp_path: Path, servi
     assert not service.runs
 
 
-def test_bad_trajectories_are_named(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("public_pass_rates", [[1.0] * 5, [1.0] * 4], r"field 'public_pass_rates'\[1\] has 4 entries where 5"),
+        ("raw_responses", None, "field 'raw_responses': "),
+        ("raw_responses", 5, "field 'raw_responses': "),
+        ("raw_responses", [["x"] * 5] * 3, "field 'raw_responses' has 3 entries where 4"),
+        ("raw_responses", [[None] * 5] * 4, r"field 'raw_responses'\[0\]\[0\]: "),
+        ("usage", 5, "field 'usage': "),
+        ("usage", [[{"completion_tokens": None}] * 5] * 4, r"field 'usage'\[0\]\[0\]\['completion_tokens'\]: "),
+    ],
+)
+def test_bad_trajectories_are_named_before_a_program_runs(
+    field: str, value: Any, complaint: str, trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
     rows = read_rows(trajectories)
-    rows[2]["public_pass_rates"][0].pop()
+    rows[2][field] = value
     write_jsonl(trajectories, rows)
-    with pytest.raises(InputError, match=r"turns.jsonl: line 3: fields 'conversations' and 'public_pass_rates'"):
+    with pytest.raises(InputError, match=rf"turns.jsonl: line 3: {complaint}"):
         evaluate(trajectories, tmp_path / "out.jsonl")
+    assert not service.runs and not list(tmp_path.glob("out*"))
     assert len(evaluate(trajectories, tmp_path / "out.jsonl", skip_invalid=True)) == 5
 
 

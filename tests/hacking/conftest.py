@@ -49,6 +49,7 @@ async def _result_row(service: ExecutionService, problem: Problem) -> dict:
     shown_TN = list(zip(*results[0], strict=True))
     return {
         **data,
+        "conversations": [[] for _ in answers_NT],
         "raw_responses": [list(turn) for turn in zip(*answers_NT, strict=True)],
         "public_exec_results": [[r.to_record() for r in turn] for turn in shown_TN],
         "public_pass_rates": [[r.pass_rate for r in turn] for turn in shown_TN],

@@ -32,6 +32,7 @@ def row(programs: list[str | None], results: list[dict]) -> dict:
     answers = ["no program" if code is None else f"```python\n{code}\n```" for code in programs]
     return {
         "id": 0,
+        "conversations": [[]],
         "raw_responses": [[answer] for answer in answers],
         "public_exec_results": [[result] for result in results],
         "public_pass_rates": [[sum(result["passing"]) / 4] for result in results],
@@ -153,11 +154,12 @@ OTHER_PERTURBATION = json.dumps({"inputs": ["c", "d", "a", "b"], "outputs": ["D"
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"raw_responses": [["x", "x"], ["x", "x"]]}, "'raw_responses' of id 0"),
-        ({"public_exec_results": [[executed("xx.."), executed("xx..")]] * 2}, "'public_exec_results' of id 0"),
-        ({"all_pass_rates": [[0.5] * 4]}, "'all_pass_rates' of id 0"),
+        ({"raw_responses": [["x", "x"], ["x", "x"]]}, r"'raw_responses'\[0\] has 2 entries"),
+        ({"raw_responses": [["x"], [None]]}, r"'raw_responses'\[1\]\[0\]"),
+        ({"public_exec_results": [[executed("xx.."), executed("xx..")]] * 2}, r"'public_exec_results'\[0\] has 2"),
+        ({"all_pass_rates": [[0.5] * 4]}, r"'all_pass_rates'\[0\] has 4 entries"),
         ({"perturbed_public_test_cases": OTHER_PERTURBATION}, "id 0 was shown other 'perturbed_public_test_cases'"),
-        ({"public_exec_results": [None, None]}, "'public_exec_results' of id 0"),
+        ({"public_exec_results": [None, None]}, r"'public_exec_results'\[0\]"),
         ({"public_exec_results": [[executed("xx.")], [executed(".x.")]]}, "a result on 3 tests"),
         ({"perturbed_public_test_cases": json.dumps(SHOWN)}, None),
     ],
