@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
+from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
 
 from cobalt.cli.flags import AboveZero, CommandConfig, Positive, Share
 from cobalt.errors import InputError
-from cobalt.records.jsonl import read_jsonl
+from cobalt.records.rows import Row, read_rows
 from cobalt.tables import markdown_table
 
 GB, HOUR_S = 1e9, 3600
@@ -137,6 +139,20 @@ class PlanConfig(CommandConfig):
     """Share of programs that run into their time limit."""
     suite_limit: AboveZero = 27
     """CPU seconds of a program that does (suite_cpu_limit_s)."""
+
+
+class Tokens(TypedDict):
+    """The usage of one response."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Answered(Row):
+    """A row of a single-turn or multi-turn run."""
+
+    usage: list[Annotated[list[Tokens | None], BeforeValidator(lambda of: of if isinstance(of, list) else [of])]]
+    """By turn and sample; by sample alone each is a list of one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,12 +307,10 @@ def with_lengths(config: PlanConfig) -> PlanConfig:
     """The same with the lengths of ``config.lengths``. Raises ``InputError`` for a file that tells none."""
     if config.lengths is None:
         return config
-    rows = read_jsonl(config.lengths, ["usage"])
-    # by turn and sample, or by sample alone
-    flat = [of for row in rows for turn in row["usage"] for of in (turn if isinstance(turn, list) else [turn]) if of]
+    flat = [of for row in read_rows(config.lengths, Answered) for usage in row.usage for of in usage if of]
     if not flat:
         raise InputError.at(config.lengths, None, "no usage: tokens were not counted")
-    prompts, answers = ([of[f"{name}_tokens"] for of in flat] for name in ("prompt", "completion"))
+    prompts, answers = [of["prompt_tokens"] for of in flat], [of["completion_tokens"] for of in flat]
     means = {"prompt": sum(prompts) / len(flat), "response": sum(answers) / len(flat), "longest": max(answers)}
     return dataclasses.replace(config, lengths=None, **{name: max(1, round(value)) for name, value in means.items()})
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.records.jsonl import read_json
+from cobalt.records.jsonl import read_json, write_jsonl
 from cobalt.training.cost_model import PlanConfig, main, predict_step, with_lengths
 from research.benchmarks import scale_model
 
@@ -77,6 +77,22 @@ def test_lengths_are_those_of_trajectories(tmp_path):
     turns.write_text(json.dumps({"id": 1, "usage": [[None]]}))
     with pytest.raises(InputError, match=r"turns.jsonl: no usage"):
         with_lengths(PlanConfig(lengths=turns))
+
+
+@pytest.mark.parametrize(
+    ("usage", "field"),
+    [
+        (None, "'usage'"),
+        (5, "'usage'"),
+        ([5], r"'usage'\[0\]"),
+        ([[None, {"completion_tokens": 5}]], r"'usage'\[0\]\[1\]\['prompt_tokens'\]"),
+        ([{"prompt_tokens": 5, "completion_tokens": None}], r"'usage'\[0\]\[0\]\['completion_tokens'\]"),
+    ],
+)
+def test_usage_that_tells_no_lengths_is_named(usage, field, tmp_path):
+    write_jsonl(source := tmp_path / "in.jsonl", [{"id": 1, "usage": [None]}, {"id": 2, "usage": usage}])
+    with pytest.raises(InputError, match=rf"in.jsonl: line 2: field {field}"):
+        with_lengths(PlanConfig(lengths=source))
 
 
 def test_an_h100_waits_for_its_memory_where_caches_are_large():
