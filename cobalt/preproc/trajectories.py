@@ -318,7 +318,10 @@ def read_answers(
 
 
 def _episode(file: Path) -> Record:
-    row = load_json(file.read_text(encoding="utf-8"))
+    try:
+        row = load_json(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not valid JSON: {error}") from None
     if not isinstance(row, dict):
         raise ValueError(f"expected an object, found {type(row).__name__}")
     return row

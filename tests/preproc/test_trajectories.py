@@ -199,6 +199,16 @@ def test_a_wrong_row_is_named(tmp_path: Path, name: str, capsys: pytest.CaptureF
     assert not (tmp_path / "out.jsonl").exists() and not (tmp_path / "out.jsonl.manifest.json").exists()
 
 
+def test_an_episode_that_cannot_be_read_is_named_or_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (episodes := tmp_path / "episodes").mkdir()
+    write_rows(episodes / "episode_1.json", [of_rllm(chat(RIGHT))])
+    (episodes / "episode_2.json").write_text("[" * 100_000)
+    assert run_import(tmp_path, "rllm", episodes)[0] == 2
+    assert "episode_2.json: line 1: not valid JSON" in one_complaint(capsys)
+    code, (record,) = run_import(tmp_path, "rllm", episodes, "--skip_invalid")
+    assert code == 0 and len(record["conversations"]) == counts_of(tmp_path)["skipped invalid"] == 1
+
+
 def test_wrong_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pq.write_table(pa.Table.from_pylist([of_chat(chat(RIGHT))]), tmp_path / "parquet.jsonl")
     (tmp_path / "empty.jsonl").touch()
