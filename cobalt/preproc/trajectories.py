@@ -65,7 +65,7 @@ class TrajectoriesConfig(flags.ExecutionConfig, PromptsConfig, flags.ReadConfig)
 
     input: tyro.conf.Positional[tuple[Path, ...]]
     """Rollouts: results.jsonl or traces.jsonl of verifiers, traces.jsonl of prime-rl, episode_*.json of rLLM or a
-    folder of them, or rows with `messages` (JSONL or parquet)."""
+    folder of them, or rows with `messages` (JSONL or parquet). A file that is named twice is read once."""
     layout: Annotated[Layout, tyro.conf.arg(name="from")]
     """What saved them."""
     problems: Path
@@ -202,7 +202,8 @@ def _lines(text: str) -> str:
 
 async def main(config: TrajectoriesConfig) -> None:
     """Read all answers, then run them problem by problem and write a record for each problem that has some."""
-    files = [file for path in config.input for file in (sorted(path.rglob(EPISODES)) if path.is_dir() else [path])]
+    named = (file for path in config.input for file in (sorted(path.rglob(EPISODES)) if path.is_dir() else [path]))
+    files = list({file.resolve(): file for file in named}.values())
     if not files:
         raise InputError(f"no input: {', '.join(map(str, config.input)) or 'give files'} (folders: {EPISODES} of rLLM)")
     check_paths([*files, config.problems], [config.output_file])

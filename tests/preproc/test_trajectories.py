@@ -209,6 +209,14 @@ def test_an_episode_that_cannot_be_read_is_named_or_skipped(tmp_path: Path, caps
     assert code == 0 and len(record["conversations"]) == counts_of(tmp_path)["skipped invalid"] == 1
 
 
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    (episodes := tmp_path / "episodes").mkdir()
+    (tmp_path / "link").symlink_to(episodes)
+    file = write_rows(episodes / "episode_1.json", [of_rllm(chat(RIGHT))])
+    code, (record,) = run_import(tmp_path, "rllm", file, episodes, tmp_path / "link", file)
+    assert code == 0 and len(record["conversations"]) == 1
+
+
 def test_wrong_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pq.write_table(pa.Table.from_pylist([of_chat(chat(RIGHT))]), tmp_path / "parquet.jsonl")
     (tmp_path / "empty.jsonl").touch()
