@@ -51,7 +51,7 @@ from cobalt.prompts import Wording
 from cobalt.records import TestCases, dump_line, read_jsonl, write_lines
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.records.jsonl import InvalidLines, Record, naming
-from cobalt.records.manifest import origin_of, recorded_run, tell_other_origin
+from cobalt.records.manifest import check_paths, origin_of, recorded_run, tell_other_origin
 
 BATCH_PROBLEMS = 64
 AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests": "all", "weak_tests": 0.0}
@@ -102,6 +102,7 @@ def main(config: BanditPromptsConfig) -> None:
     if config.purpose == "grpo" and (config.answers, config.pick) != (1, "first"):
         raise InputError("--answers and --pick choose stored answers: they need --for rft or --for dpo")
     inputs = [config.input_file] + ([config.perturbed_file] if config.perturbed_file else [])
+    check_paths(inputs, [config.output_file], asdict(config))
     refuse_livecodebench(inputs, config.push_to_hub)
     origin = origin_of(config.input_file)
     model_name = config.model_name or origin.get("model")

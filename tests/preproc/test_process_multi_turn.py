@@ -219,6 +219,8 @@ def test_the_model_is_by_default_that_of_the_manifest(tmp_path: Path, model: Pat
     flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl")
     assert run_command(COMMAND, *flags) == 2
     assert "--model_name is needed" in one_complaint(capsys)
+    assert run_command(COMMAND, "-i", tmp_path / "none.jsonl", "-o", tmp_path / "out.jsonl") == 2
+    assert "none.jsonl: no such file (--input_file)" in one_complaint(capsys)
     origin = {"model": str(model), "model_id": "another@1", "checker": "exact"}
     Path(f"{source}.manifest.json").write_text(json.dumps({"origin": origin}))
     assert run_command(COMMAND, *flags) == 0 and "note:" not in capsys.readouterr().err
