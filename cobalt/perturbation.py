@@ -9,10 +9,12 @@ import itertools
 import json
 import random
 import re
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cobalt.errors import InputError, first_line
 from cobalt.records import TestCases, id_key
 from cobalt.sandbox.checkers import checker_of
 
@@ -148,11 +150,17 @@ def donors_of(rows: Iterable[tuple[Any, TestCases]]) -> Donors:
 def own_perturbation(outputs_of: OwnPerturbation) -> Perturbation:
     """A perturbation from a user's function. The tests whose outputs it changed come first.
 
-    What this gives raises ``ValueError`` if the function gives something else than one text per test.
+    What this gives raises ``InputError`` if the function raises an error, and ``ValueError`` if it gives something
+    else than one text per test.
     """
 
     def change(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, TestCases] | None:
-        outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), random_of(seed, problem_id))
+        try:
+            outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), random_of(seed, problem_id))
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            told = f"the perturbation raised {type(error).__name__}: {first_line(error)}"
+            raise InputError(f"problem {problem_id!r}: {told} ({place.filename}, line {place.lineno})") from error
         if outputs is None:
             return None
         shown = TestCases.parse({**tests.to_mapping(), "outputs": outputs})

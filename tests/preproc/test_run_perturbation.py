@@ -72,3 +72,14 @@ def test_a_perturbation_of_ones_own_takes_no_kind(tmp_path: Path, capsys) -> Non
     assert "exclude each other" in one_complaint(capsys)
     assert run_command(COMMAND, *flags, "--count", 1) == 2
     assert "--kind swapped --count 1" in one_complaint(capsys)
+
+
+def test_a_perturbation_of_ones_own_that_raises_names_the_problem_and_its_line(tmp_path: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [problem(0, list("abcd")), problem("odd", ["7"] * 4)])
+    (tmp_path / "own.py").write_text(
+        "def own(inputs, outputs, rng):\n    return [*'dbc', outputs[outputs.index('d')]]\n"
+    )
+    flags = ("-i", source, "-o", tmp_path / "out.jsonl", "--perturbation", f"{tmp_path}/own.py:own")
+    assert run_command(COMMAND, *flags) == 2
+    told = f"problem 'odd': the perturbation raised ValueError: 'd' is not in list ({tmp_path}/own.py, line 2)"
+    assert one_complaint(capsys).endswith(told) and not list(tmp_path.glob("out*"))
