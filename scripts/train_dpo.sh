@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Direct preference optimisation, a baseline: on pairs of a passing and a failing stored answer, from
 # preproc/process_multi_turn_taco.py --for dpo, with TRL's trainer. Needs no execution service. Arguments are settings of
-# TRL's DPOConfig, NAME=VALUE, and train_batch_size=N, the pairs in a step; --check looks at everything, and starts nothing.
+# TRL's DPOConfig, NAME=VALUE, and train_batch_size=N, the pairs in a step; --dry-run prints them, checks, and starts nothing.
 #
 #   TRAIN_FILE=data/dpo.jsonl scripts/train_dpo.sh learning_rate=1e-6 beta=0.1
 #   scripts/merge_checkpoint.sh runs/dpo models/dpo
@@ -32,7 +32,7 @@ loggers=${LOGGER//console/}
 [[ -z ${loggers//,/} ]] || flags+=(--loggers ${loggers//,/ })
 settings=()
 for argument in "$@"; do
-  [[ $argument != --check ]] || { flags+=(--check); continue; }
+  [[ $argument != --dry-run ]] || { flags+=(--check); continue; }
   take_overrides "$argument"
   settings+=("$argument")
 done

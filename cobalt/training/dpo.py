@@ -109,7 +109,7 @@ class DpoConfig(CommandConfig):
     log: Path | None = None
     """What the processes print; default: train.log in the output folder."""
     check: bool = False
-    """Look at settings, files and machine, and start nothing."""
+    """Print the settings, look at them, at files and machine, and start nothing."""
     settings: tyro.conf.Positional[tuple[str, ...]] = ()
     """NAME=VALUE of TRL's DPOConfig."""
 
@@ -119,6 +119,15 @@ def main(config: DpoConfig) -> None:
     from datasets import Dataset, disable_progress_bars
 
     settings = settings_of(config)
+    size = int(settings[PAIRS])
+    described = {
+        "model": {"path": config.model},
+        "data": {"train_files": str(config.train_file), PAIRS: size},
+        "trainer": {"n_gpus_per_node": config.n_gpus, "nnodes": 1},
+        "trl": settings,
+    }
+    if config.check:
+        print(json.dumps(described, indent=2), flush=True)
     if config.preset == "gpu":
         refuse_missing_gpus(config.n_gpus)  # else TRL's own complaint would come first
     arguments = parsed({name: value for name, value in settings.items() if name != PAIRS}, config.output_dir)
@@ -130,7 +139,7 @@ def main(config: DpoConfig) -> None:
         told = f"{left_out} pairs of {config.train_file} are left out: more than max_length={most} tokens"
         print(f"cobalt: {told}", file=sys.stderr, flush=True)
     per_pass = arguments.per_device_train_batch_size * config.n_gpus
-    if (size := int(settings[PAIRS])) % per_pass:
+    if size % per_pass:
         told = f"per_device_train_batch_size={arguments.per_device_train_batch_size} times {config.n_gpus} GPUs"
         raise InputError(f"{PAIRS}={size} must be a multiple of {told}")
     if len(pairs) < size:
@@ -146,13 +155,7 @@ def main(config: DpoConfig) -> None:
         **{f"settings.{name}": value for name, value in settings.items() if name not in MAY_CHANGE},
     }
     tell_other_origin(config.train_file, model_id=content["model"])
-    described = {
-        "model": {"path": config.model},
-        "data": {"train_files": str(config.train_file), PAIRS: size},
-        "trainer": {"n_gpus_per_node": config.n_gpus, "nnodes": 1},
-        "trl": settings,
-        "seed": arguments.seed,
-    }
+    described["seed"] = arguments.seed
     manifest = Manifest(folder / MANIFEST_NAME, "cobalt dpo", described, content, [config.train_file])
     manifest.output, manifest.counts = folder, {"pairs": len(pairs), "left_out": left_out}
     begun = resumed_step({"resume_mode": "auto", "default_local_dir": folder})

@@ -1,12 +1,16 @@
 """Preference optimisation on stored answers: its tokens, what it refuses, and a training that is killed."""
 
+import json
 import math
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 from killed_recipes import killed_and_resumed
-from online_parts import MODEL
+from online_parts import MODEL, ROOT
 from torch.nn.functional import logsigmoid
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -64,6 +68,20 @@ def test_what_would_fail_or_be_ignored_is_refused(pairs, setting, reason):
     with pytest.raises(InputError, match=reason):
         main(DpoConfig(**flags, settings=(setting,)))
     assert not (pairs.parent / "out").exists()
+
+
+def test_dry_run_prints_the_settings_checks_and_starts_nothing(pairs):
+    missing = pairs.with_name("none.jsonl")
+    for train_file, code, told in ((pairs, 0, ""), (missing, 2, f"cobalt dpo: error: {missing}: no such file\n")):
+        knobs = {"PRESET": "cpu", "TRAIN_FILE": str(train_file), "OUTPUT_DIR": str(pairs.with_name("out"))}
+        command = ["bash", "scripts/train_dpo.sh", "--dry-run", "beta=0.3"]
+        environment = {**os.environ, "PYTHON": sys.executable, **knobs}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (code, told)
+        shown = json.loads(done.stdout)
+        assert (shown["trl"]["beta"], shown["trl"]["max_length"]) == ("0.3", "1184")
+        assert shown["data"] == {"train_files": str(train_file), "train_batch_size": 8}
+    assert [path.name for path in pairs.parent.iterdir()] == [pairs.name]
 
 
 def test_a_model_of_nan_is_not_trained_on(tmp_path):
