@@ -33,7 +33,6 @@ class EvaluatedRow(Trajectories):
     all_pass_rates: Rates
     clean_public_pass_rates: Rates | None = None
     exec_results: Any = None
-    stop_at_success: bool = False
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,13 @@ class Trajectories(Row):
     """[T][N]; "" for a turn that was not taken. Released runs of APIs have none, see ``raw_responses``."""
     usage: list[list[Usage | None]] | None = None
     """[T][N]; null: not taken. Released files lack it."""
+    feedback_tests: str | None = None
+    """The tests that feedback came from, public or perturbed; released files do not say."""
+    feedback_from: str | None = None
+    """Whose programs got it, own or other_problem."""
+    extraction: Rule = RULE_OF_OLD_FILES
+    stop_at_success: bool = False
+    """A conversation ends with the first program that passes the feedback's tests, which counts at the turns after."""
 
     @model_validator(mode="after")
     def _tables_have_all_turns_and_samples(self) -> Self:
@@ -140,11 +147,6 @@ class MultiTurn(Trajectories):
     """[T][N]"""
     hidden_test_cases: Tests
     public_test_cases: Tests = None  # type: ignore[assignment]  # null is refused, to lack it is not
-    feedback_tests: str | None = None
-    """The tests that feedback came from, public or perturbed; released files do not say."""
-    extraction: Rule = RULE_OF_OLD_FILES
-    stop_at_success: bool = False
-    """A conversation ends with the first program that passes the feedback's tests, which counts at the turns after."""
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
@@ -174,9 +176,6 @@ class Evaluated(Trajectories):
     """[T][N] of the feedback's tests; released files may lack it."""
     difficulty: Any = None
     platform: Any = None
-    feedback_tests: str | None = None
-    feedback_from: str | None = None
-    extraction: Rule = RULE_OF_OLD_FILES
 
 
 def responses_of(messages: list[Message]) -> list[str]:

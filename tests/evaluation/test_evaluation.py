@@ -179,6 +179,7 @@ def test_a_turn_never_taken_stays_open(trajectories: Path, tmp_path: Path, servi
         ("raw_responses", [["x"] * 5] * 3, "field 'raw_responses' has 3 entries where 4"),
         ("raw_responses", [[None] * 5] * 4, r"field 'raw_responses'\[0\]\[0\]: "),
         ("usage", 5, "field 'usage': "),
+        ("feedback_from", 5, "field 'feedback_from': "),
         ("usage", [[{"completion_tokens": None}] * 5] * 4, r"field 'usage'\[0\]\[0\]\['completion_tokens'\]: "),
     ],
 )
