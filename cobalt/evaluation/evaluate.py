@@ -19,7 +19,7 @@ from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
 from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.evaluation.export import export_livecodebench
-from cobalt.evaluation.files import ProblemScores, counts_path, read_evaluation, write_counts
+from cobalt.evaluation.files import ProblemScores, counts_path, one_label, read_evaluation, write_counts
 from cobalt.evaluation.summary import compare, summarise, write_report
 from cobalt.extraction import Rule, extract_code, rules_differ
 from cobalt.records import RecordFile, TestCases, id_key, row_hash
@@ -69,7 +69,9 @@ async def _evaluate(
 
     check_paths([config.input_file, *([config.compare] if config.compare else [])], [config.output_file])
     invalid = InvalidLines(config.skip_invalid)
-    ids = [row.id for row in rows(invalid)]
+    labelled = [(row.id, (row.feedback_tests, row.feedback_from)) for row in rows(invalid)]
+    ids = [id_ for id_, _ in labelled]
+    one_label(config.input_file, {label for _, label in labelled})
     if config.compare and not {id_key(id_) for id_ in ids} & {id_key(other.id) for other in others}:
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
     async with open_execution_service(config.executor, config.checker) as execution:

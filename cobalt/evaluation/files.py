@@ -5,7 +5,7 @@ without the conversations. Everything that reads an evaluated file reads a count
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ BY_TURN = ("solved", "repaired", "repeats", "failed_repeats")
 AS_USED = ("submitted", "tokens")
 """More of these, null where the rows do not tell."""
 COMMIT_DIGITS = 10
+
+Label = tuple[str | None, str | None]
+"""``feedback_tests`` and ``feedback_from`` of a row."""
 
 
 @dataclass(frozen=True)
@@ -145,14 +148,19 @@ def read_evaluations(path: Path) -> list[Evaluation]:
     """The seeds of a counts file, or the one evaluation of a file of ``eval_multi_turn.py``. Raises ``InputError``."""
     if path.name.removesuffix(".gz").endswith(SUFFIX):
         return list(_read_counts(path))
-    labels, problems = set[tuple[str | None, str | None]](), []
+    labels, problems = set[Label](), []
     for row in read_rows(path, Evaluated):
         labels.add((row.feedback_tests, row.feedback_from))
         problems.append(problem_scores(row))
+    return [Evaluation(path, problems, *one_label(path, labels), source_of(path))]
+
+
+def one_label(path: Path, labels: Collection[Label]) -> Label:
+    """What feedback the rows of a file got. Raises ``InputError`` if they do not agree."""
     if len(labels) > 1:
         raise InputError.at(path, None, f"its rows got different feedback: {sorted(map(str, labels))}")
-    tests, programs = labels.pop()
-    return [Evaluation(path, problems, tests, programs, source_of(path))]
+    (label,) = labels
+    return label
 
 
 def read_evaluation(path: Path) -> Evaluation:

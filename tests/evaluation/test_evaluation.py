@@ -195,6 +195,16 @@ def test_bad_trajectories_are_named_before_a_program_runs(
     assert len(evaluate(trajectories, tmp_path / "out.jsonl", skip_invalid=True)) == 5
 
 
+def test_rows_of_different_feedback_are_refused_before_a_program_runs(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
+    first, *others = read_rows(trajectories)
+    write_jsonl(trajectories, [{**first, "feedback_from": "other_problem"}, *others])
+    with pytest.raises(InputError, match=r"turns.jsonl: its rows got different feedback"):
+        evaluate(trajectories, tmp_path / "out.jsonl")
+    assert not service.runs and not list(tmp_path.glob("out*"))
+
+
 def test_another_checker_or_a_smaller_input_is_refused(
     trajectories: Path, evaluated: Path, service: MultiplyingService
 ) -> None:
