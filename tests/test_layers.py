@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "cobalt"
 FLOORS = (
-    "sandbox", "errors", "fences", "extraction", "records", "statistics", "seeds", "tables", "figures", "prompts",
+    "sandbox", "errors", "fences", "extraction", "records", "statistics", "tables", "figures", "prompts",
     "completion", "perturbation", "rewards", "bandit", "cli", "viewer", "sampler", "serving", "inference", "evaluation",
     "hacking", "preproc", "training", "__main__",
 )  # fmt: skip

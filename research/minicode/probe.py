@@ -36,7 +36,7 @@ from cobalt.evaluation.files import problem_scores
 from cobalt.evaluation.summary import summarise
 from cobalt.extraction import extract_code
 from cobalt.hacking.cases import find_cases
-from cobalt.hacking.rates import ABANDONED, CASES, COUNTED, FITTED, Rate, interval
+from cobalt.hacking.rates import ABANDONED, CASES, COUNTED, FITTED, Rate
 from cobalt.inference.flags import MultiTurnOpenWeightConfig
 from cobalt.inference.run import main as infer
 from cobalt.perturbation import perturbed_fields
@@ -163,8 +163,8 @@ def gaming_figures(records: Sequence[Record]) -> dict[str, Any]:
     ]
 
     def estimate(rate: Rate) -> dict[str, float | None] | None:
-        found = interval(rate, rows)
-        return found and {name: None if value is None else round(value, 4) for name, value in found.items()}
+        found = rate.of(rows)
+        return found and {name: None if value is None else round(value, 4) for name, value in asdict(found).items()}
 
     cases = [case for of_problem in found for case in of_problem.cases]
     opportunities_T = [sum(turn_P) for turn_P in zip(*(each.opportunities_T for each in found), strict=True)]

@@ -26,12 +26,12 @@ from cobalt.evaluation.files import ProblemScores, counts_path, read_evaluation,
 from cobalt.figures import FULL, Line, finished, new_figure, styled
 from cobalt.records.jsonl import read_json
 from cobalt.records.training_run import METRICS_FILE, read_metrics
-from cobalt.seeds import Resampled, hierarchical_rate
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, in_percent, markdown_table, show
 from cobalt.training.training_log import BESIDE_TRAINING, STEP_TIME
 from research.figures import METHODS, VARIANT, bars_of
 from research.reports.p_values import holm
+from research.seeds import Resampled, hierarchical_rate
 
 FOLDER = Path(__file__).with_name("study")
 COST_FILE, HACKING_FILE, LABELS_FILE = "cost.json", "hacking.json", "hacking_labels.json"

@@ -1,19 +1,24 @@
 """Tables of in-context reward hacking: how often, and in which way."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+
+import numpy as np
 
 from cobalt.hacking import rates as of_hacking
 from cobalt.hacking.cases import LABELS, UNKNOWN, Category
-from cobalt.hacking.rates import ProblemRecord, Rate, Seeds, num_cases, opportunities
+from cobalt.hacking.rates import ProblemRecord, Rate, num_cases, opportunities
 from cobalt.hacking.signal import SMALL_CHANGE, judge_free_category
 from cobalt.records import id_key
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, in_percent
 from research.reports.page import Table, table_of
 from research.reports.runs import Material
+from research.seeds import Counts, hierarchical_rate
 
+Repetitions = Sequence[Sequence[ProblemRecord]]
+"""The records of each training seed."""
 WAYS = (*LABELS, UNKNOWN)
 MAIN_RATES = {
     "cases per 100 opportunities": of_hacking.CASES,
@@ -22,15 +27,29 @@ MAIN_RATES = {
     "right program given up (%)": of_hacking.ABANDONED,
 }
 PREVIOUS_RATES = {
-    "opportunities after a right program (%)": of_hacking.SOLVED,
+    "opportunities after a right program (%)": Rate(lambda record: record["solved"], opportunities),
     "cases per 100 of these": of_hacking.CASES_IF_SOLVED,
     "cases per 100 of the others": of_hacking.CASES_IF_UNSOLVED,
 }
 
 
-def percent(rate: Rate, repetitions: Seeds, minus: Seeds | None = None) -> Estimate | None:
-    """A rate, or the difference of two, in per cent; None: no problem has a unit."""
-    found = rate.of(repetitions, minus)
+def percent(rate: Rate, ours: Repetitions, minus: Repetitions | None = None) -> Estimate | None:
+    """A rate, or the difference of two paired by problem, in per cent. All repetitions of a problem make one rate.
+
+    None: no problem has a unit (in both).
+    """
+    ids = {id_key(record["id"]): None for run in (ours, minus or ()) for records in run for record in records}
+    index_of = {id_: index for index, id_ in enumerate(ids)}
+
+    def counts(repetitions: Repetitions) -> Counts:
+        counted_SP, units_SP = np.zeros((2, len(repetitions), len(index_of)))
+        for seed, records in enumerate(repetitions):
+            for record in records:
+                counted_SP[seed, index_of[id_key(record["id"])]] += rate.count(record)
+                units_SP[seed, index_of[id_key(record["id"])]] += rate.per(record)
+        return counted_SP, units_SP
+
+    found = hierarchical_rate(counts(ours), None if minus is None else counts(minus))
     return found and in_percent(found.estimate)
 
 
@@ -38,10 +57,10 @@ def hacking_tables(material: Material) -> Iterator[Table]:
     """All of them, in their order; empty for what no file was given."""
     runs = material.hacking
 
-    def rows(cells: Callable[[str, Seeds], dict[str, Cell]]) -> list[dict[str, Cell]]:
+    def rows(cells: Callable[[str, Repetitions], dict[str, Cell]]) -> list[dict[str, Cell]]:
         return [{"run": name, **cells(name, repetitions)} for name, repetitions in runs.items()]
 
-    def main_row(name: str, repetitions: Seeds) -> dict[str, Cell]:
+    def main_row(name: str, repetitions: Repetitions) -> dict[str, Cell]:
         records = list(chain.from_iterable(repetitions))
         rates = {column: percent(rate, repetitions) for column, rate in MAIN_RATES.items()}
         baseline, clean = runs.get(material.baseline), material.scores["clean"].get(name)

@@ -14,7 +14,6 @@ from cobalt.evaluation.files import SUFFIX, Evaluation, write_counts
 from cobalt.figures import Picture
 from cobalt.records.jsonl import write_whole
 from cobalt.records.manifest import recorded_run
-from cobalt.seeds import FEW_TRAININGS
 from research.reports import scores
 from research.reports.bill import bill_table
 from research.reports.hacking_tables import hacking_tables
@@ -22,6 +21,7 @@ from research.reports.page import Section, Table, render_html, write_report
 from research.reports.pictures import pictures_of, training_pictures
 from research.reports.runs import CONDITIONS, SETS, Material, NamedRun, origin_tables, parse_runs, read_material
 from research.reports.training_tables import cost_table, reach_table, reuse_table, reward_table, turns_table
+from research.seeds import FEW_TRAININGS
 
 
 @dataclass(frozen=True, kw_only=True)

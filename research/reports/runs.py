@@ -18,11 +18,11 @@ from cobalt.evaluation.summary import Repeats, repeats_at
 from cobalt.hacking.rates import COUNTED
 from cobalt.records import id_key, read_jsonl
 from cobalt.records.training_run import METRICS_FILE, training_manifest
-from cobalt.seeds import Resampled, hierarchical_mean, nanmean
 from cobalt.statistics import Estimate
 from cobalt.training.training_log import TrainingLog, read_training_log
 from research.reports.bill import Bill, read_bill
 from research.reports.page import Table, table_of
+from research.seeds import Resampled, hierarchical_mean, nanmean
 
 T = TypeVar("T")
 KINDS = ("clean", "shifted", "perturbed", "hacking", "judged", "log", "control", "cost")

@@ -1,7 +1,7 @@
 """Tables of Pass@1: by turn, its differences, the primary endpoint and its tests, repair, the cost of wrong feedback.
 
 Intervals are 95 % intervals over problems and, where a run has several repetitions (training seeds), over these too:
-how far another sample of both could lie (``cobalt/seeds.py``). Differences are paired by problem.
+how far another sample of both could lie (``research/seeds.py``). Differences are paired by problem.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from cobalt.evaluation.summary import GAIN_TO_TURN
-from cobalt.seeds import FEW_TRAININGS, hierarchical_mean, nanmean
 from cobalt.statistics import RESAMPLES
 from cobalt.tables import PERCENT, Cell
 from research.reports.p_values import holm, welch_p_value
 from research.reports.page import Table, mean, table_of
 from research.reports.runs import CONDITIONS, Material, each_repetition, estimates, paired
+from research.seeds import FEW_TRAININGS, hierarchical_mean, nanmean
 
 LAST_PLAYED = 2
 """Last turn of a trajectory that is learned from, whether it is played by the reference model or by the policy."""

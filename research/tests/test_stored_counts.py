@@ -11,9 +11,9 @@ from cobalt.evaluation.files import read_evaluations
 from cobalt.hacking.cases import Category
 from cobalt.hacking.signal import check_static
 from cobalt.records.jsonl import read_json, read_jsonl
-from cobalt.seeds import hierarchical_mean, nanmean
 from research.reports.p_values import holm, welch_p_value
 from research.reports.runs import run_scores
+from research.seeds import hierarchical_mean, nanmean
 
 RESULTS = Path(__file__).parents[1] / "results"
 COUNTS = [path for path in sorted(RESULTS.glob("*/counts/*.json*")) if (path.parents[1] / "report.json.gz").exists()]

@@ -19,11 +19,11 @@ from cobalt.errors import InputError
 from cobalt.figures import FONT_SIZE, FULL, GREYS, OURS, Curve, Line, Picture
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import recorded_run
-from cobalt.seeds import hierarchical_mean
 from cobalt.statistics import Estimate
 from cobalt.tables import PERCENT, Cell, in_percent
 from research.figures import METHODS, bars_of, label_ends, label_of, series_of
 from research.reports.page import Section, Table, table_of, write_report
+from research.seeds import hierarchical_mean
 from research.theory.bound import (
     OWN,
     REFERENCE,
