@@ -115,8 +115,8 @@ class CobaltTrainer(PPOTrainer):
         self._look_at_budget()
 
     def _look_at_budget(self) -> None:
-        if self._budget is not None and self._budget.allows_one:
-            # after the last step, too, which stays the last
+        if self._budget is not None and self._budget.steps_left() < 1.5:
+            # one more step ends closest to the limit; asked after the last step, too, which stays the last
             self.total_training_steps = min(self.total_training_steps, self.global_steps + 1)
 
     def fit(self, agent_loop_manager: Any) -> None:
@@ -124,7 +124,7 @@ class CobaltTrainer(PPOTrainer):
 
         Raises ``CobaltError`` if steps are missing at the end.
         """
-        spent = self.global_steps > 0 and self._budget is not None and self._budget.is_spent
+        spent = self.global_steps > 0 and self._budget is not None and self._budget.steps_left() < 0.5
         if (self.global_steps >= self.total_training_steps or spent) and not self.config.trainer.val_only:
             print(f"cobalt: finished already: checkpoint {self.global_steps} of {self.total_training_steps} steps")
             return

@@ -1,4 +1,4 @@
-"""The cost of a training run, its reward over time, and the budget that ends it.
+"""The cost of a training run, and the budget that ends it.
 
 From ``metrics.jsonl`` of a training folder, with ``training.manifest.json`` beside it. A resumed run logs some steps
 again: the last record of a step counts.
@@ -8,13 +8,12 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.records.training_run import METRICS_FILE, read_metrics, training_manifest
-from cobalt.rewards import RewardParts
 
 STEP_TIME = "timing_s/step"
 """Seconds of one step as veRL measures it, with the validation and the checkpoint that some steps hold."""
@@ -22,20 +21,14 @@ BESIDE_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
 """The parts of a step's seconds that are neither rollout nor reward nor update."""
 BUDGET_UNITS = ("responses", "gpu_seconds")
 """Units of a budget. Seconds exclude start-up, validation and checkpoints."""
-REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
-TURN_MEASURES = ("solved", "kept", "broken", "repaired", "repeated")
-"""Of ``turn_T/<name>``: shares of the responses that follow T programs."""
-
 VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
 
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """Metrics by step, and the two settings that costs need."""
+    """Metrics by step, and the setting that costs need."""
 
     steps: dict[int, dict[str, float]]
-    batch_size: int
-    """Prompts (training examples) per step."""
     gpus: int
     """Processes with a device each; on a CPU run, the one that stands for it."""
 
@@ -43,12 +36,6 @@ class TrainingLog:
         """(step, value) of one metric, where it was logged and finite."""
         pairs = ((step, metrics.get(name)) for step, metrics in sorted(self.steps.items()))
         return [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
-
-    @property
-    def turns(self) -> set[int]:
-        """Numbers of programs that responses of this training follow."""
-        found = (re.fullmatch(r"turn_(\d+)/solved", name) for metrics in self.steps.values() for name in metrics)
-        return {int(match[1]) for match in found if match}
 
     def total(self, name: str) -> float:
         """Sum of one metric over the steps."""
@@ -59,23 +46,10 @@ class TrainingLog:
         """Time of all logged steps together, in seconds, without validation and checkpoints."""
         return self.total(STEP_TIME) - sum(map(self.total, BESIDE_TRAINING))
 
-    def validations(self) -> list[tuple[float, float]]:
-        """(seconds of the steps so far, as in ``seconds``; share of validation responses that pass all tests)."""
-        pairs, seconds = [], 0.0
-        for _, metrics in sorted(self.steps.items()):
-            seconds += metrics.get(STEP_TIME, 0.0) - sum(metrics.get(name, 0.0) for name in BESIDE_TRAINING)
-            pairs += [(seconds, value) for name, value in metrics.items() if VALIDATION.fullmatch(name)]
-        return pairs
-
     @property
     def timed_steps(self) -> int:
         """Steps that reported their time."""
         return len(self.series(STEP_TIME))
-
-    @property
-    def seconds_per_example(self) -> float:
-        """Seconds of wall time per training example (a prompt with all its samples)."""
-        return self.seconds / (self.timed_steps * self.batch_size)
 
 
 def read_training_log(path: str | Path) -> TrainingLog:
@@ -87,9 +61,8 @@ def read_training_log(path: str | Path) -> TrainingLog:
     manifest = training_manifest(path.parent)
     if not manifest.is_file():
         raise InputError.at(manifest, None, "no such file: it says what the run's examples and GPUs are")
-    config = json.loads(manifest.read_text())["config"]
-    trainer = config["trainer"]
-    log = TrainingLog(steps, config["data"]["train_batch_size"], trainer["n_gpus_per_node"] * trainer["nnodes"])
+    trainer = json.loads(manifest.read_text())["config"]["trainer"]
+    log = TrainingLog(steps, trainer["n_gpus_per_node"] * trainer["nnodes"])
     if not log.timed_steps:
         raise InputError.at(path, None, f"no training steps (records with {STEP_TIME}) in this log")
     return log
@@ -111,16 +84,6 @@ class Budget:
         log = read_training_log(self.metrics)
         spent = log.total("cost/responses") if self.unit == "responses" else log.seconds * log.gpus
         return (self.limit - spent) * log.timed_steps / spent
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether one more step would end farther from the limit."""
-        return self.steps_left() < 0.5
-
-    @property
-    def allows_one(self) -> bool:
-        """Whether the next step is the last."""
-        return self.steps_left() < 1.5
 
 
 def budget_of(config: Any) -> Budget | None:

@@ -19,7 +19,7 @@ from cobalt.records.jsonl import write_whole
 from cobalt.records.manifest import file_sha256, manifest_path, recorded_run
 from cobalt.records.training_run import METRICS_FILE
 from cobalt.tables import Cell
-from cobalt.training.training_log import read_training_log
+from research.reports.learning import read_learning_log
 from research.reports.page import Table, mean, table_of
 
 COLLECTION, EARLIER = "collection", "earlier training"
@@ -94,7 +94,7 @@ def main(config: CostConfig) -> None:
         "python -m research report cost", vars(config), [metrics, *manifests, *earlier], {config.output: {}}
     ):
         # the steps
-        log = read_training_log(metrics)
+        log = read_learning_log(metrics)
         counts = {name: round(sum(map(log.total, names)), 6) for name, (names, _) in COUNTS.items()}
         waited = log.total("cost/rollout_execution_wait_s")  # GPU-seconds that waited for programs only, within "gen"
         gpu_seconds = {

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from cobalt import figures
 from cobalt.figures import FONT_SIZE, FULL, PASS1, TURNS, Curve, Picture
 from cobalt.statistics import Estimate
-from cobalt.training.training_log import REWARD_PARTS, TURN_MEASURES, TrainingLog
 from research.figures import bars_of, curves_figure, lines_of
+from research.reports.learning import REWARD_PARTS, TURN_MEASURES, LearningLog
 from research.reports.page import Table
 from research.reports.runs import CONDITIONS, SETS
 from research.reports.scores import LAST_LEARNED
@@ -125,7 +125,7 @@ DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
 """By the key of the table."""
 
 
-def training_pictures(logs: Mapping[str, Sequence[TrainingLog]]) -> list[Picture]:
+def training_pictures(logs: Mapping[str, Sequence[LearningLog]]) -> list[Picture]:
     """Reward parts, and what responses do after how many programs, over steps."""
     if not logs:
         return []
@@ -142,7 +142,7 @@ def training_pictures(logs: Mapping[str, Sequence[TrainingLog]]) -> list[Picture
 
 @figures.styled()
 def _over_steps(
-    logs: Mapping[str, Sequence[TrainingLog]],
+    logs: Mapping[str, Sequence[LearningLog]],
     panels: Mapping[str, str],
     key: str,
     alt: str,

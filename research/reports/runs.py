@@ -19,8 +19,8 @@ from cobalt.hacking.rates import COUNTED
 from cobalt.records import id_key, read_jsonl
 from cobalt.records.training_run import METRICS_FILE, training_manifest
 from cobalt.statistics import Estimate
-from cobalt.training.training_log import TrainingLog, read_training_log
 from research.reports.bill import Bill, read_bill
+from research.reports.learning import LearningLog, read_learning_log
 from research.reports.page import Table, table_of
 from research.seeds import Resampled, hierarchical_mean, nanmean
 
@@ -182,7 +182,7 @@ class Material:
     """Problem records."""
     judged: dict[str, list[list[dict[str, Any]]]]
     """Judged cases."""
-    logs: dict[str, list[TrainingLog]]
+    logs: dict[str, list[LearningLog]]
     bills: dict[str, list[Bill]]
 
 
@@ -235,7 +235,7 @@ def read_material(
         },
         hacking=read("hacking", lambda path: list(read_jsonl(f"{path}.problems.jsonl", cases))),
         judged=read("judged", lambda path: list(read_jsonl(path, judgements, "judge_seq_id", may_be_empty=True))),
-        logs=read("log", read_training_log),
+        logs=read("log", read_learning_log),
         bills=read("cost", read_bill),
     )
 

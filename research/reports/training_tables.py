@@ -7,8 +7,8 @@ from math import floor
 
 from cobalt.records.training_run import EDGE_STEPS, edge_means
 from cobalt.tables import PERCENT, Cell
-from cobalt.training.training_log import REWARD_PARTS, TURN_MEASURES, TrainingLog
 from research.reports.bill import COLLECTION, Bill
+from research.reports.learning import REWARD_PARTS, TURN_MEASURES, LearningLog
 from research.reports.page import Table, mean, table_of
 from research.reports.runs import Material
 
@@ -44,7 +44,7 @@ def cost_table(material: Material) -> Table:
     )
 
 
-def ends_of(logs: Sequence[TrainingLog], metric: str) -> tuple[float, float] | None:
+def ends_of(logs: Sequence[LearningLog], metric: str) -> tuple[float, float] | None:
     """Means over the first and the last steps, then over repetitions; None where nothing was logged."""
     series = [[value for _, value in log.series(metric)] for log in logs]
     ends = [edge_means(values) for values in series if values]

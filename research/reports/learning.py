@@ -1,0 +1,48 @@
+"""What the log of a training says of learning, and of its cost for each example."""
+
+import json
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from cobalt.records.training_run import training_manifest
+from cobalt.rewards import RewardParts
+from cobalt.training.training_log import BESIDE_TRAINING, STEP_TIME, VALIDATION, TrainingLog, read_training_log
+
+REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
+TURN_MEASURES = ("solved", "kept", "broken", "repaired", "repeated")
+"""Of ``turn_T/<name>``: shares of the responses that follow T programs."""
+
+
+@dataclass(frozen=True)
+class LearningLog(TrainingLog):
+    """With the number of examples, and the curves."""
+
+    batch_size: int
+    """Prompts (training examples) per step."""
+
+    @property
+    def turns(self) -> set[int]:
+        """Numbers of programs that responses of this training follow."""
+        found = (re.fullmatch(r"turn_(\d+)/solved", name) for metrics in self.steps.values() for name in metrics)
+        return {int(match[1]) for match in found if match}
+
+    def validations(self) -> list[tuple[float, float]]:
+        """(seconds of the steps so far, as in ``seconds``; share of validation responses that pass all tests)."""
+        pairs, seconds = [], 0.0
+        for _, metrics in sorted(self.steps.items()):
+            seconds += metrics.get(STEP_TIME, 0.0) - sum(metrics.get(name, 0.0) for name in BESIDE_TRAINING)
+            pairs += [(seconds, value) for name, value in metrics.items() if VALIDATION.fullmatch(name)]
+        return pairs
+
+    @property
+    def seconds_per_example(self) -> float:
+        """Seconds of wall time per training example (a prompt with all its samples)."""
+        return self.seconds / (self.timed_steps * self.batch_size)
+
+
+def read_learning_log(path: Path) -> LearningLog:
+    """As ``read_training_log`` reads it."""
+    log = read_training_log(path)
+    data = json.loads(training_manifest(path.parent).read_text())["config"]["data"]
+    return LearningLog(log.steps, log.gpus, data["train_batch_size"])
