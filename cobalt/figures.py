@@ -90,16 +90,14 @@ class Picture:
 
 @dataclass(frozen=True)
 class Curve:
-    """A quantity of one method, by turn or by ``x``. None stands where there is no value."""
+    """A quantity of one method, by turn. None stands where there is no value."""
 
     name: str
     estimates: Sequence[Estimate | None]
-    x: Sequence[float] | None = None
 
     def points(self) -> tuple[list[float], list[Estimate]]:
-        """Where there is a value, and the values."""
-        xs = self.x or range(len(self.estimates))
-        known = [(float(x), estimate) for x, estimate in zip(xs, self.estimates, strict=True) if estimate is not None]
+        """Turns that have a value, and the values."""
+        known = [(float(turn), estimate) for turn, estimate in enumerate(self.estimates) if estimate is not None]
         return [x for x, _ in known], [estimate for _, estimate in known]
 
 
@@ -143,35 +141,33 @@ def pass1_picture(key: str, alt: str, curve: Curve, title: str) -> Picture:
     return finished(figure, key, alt)
 
 
-def draw_curve(axes: "Axes", curve: Curve, line: Line, is_faint: bool = False) -> None:
-    """Draw a line through the known values, over their band. A faint line has no markers, and only ours a band.
-
-    A faint line ends at the frame.
-    """
+def draw_curve(axes: "Axes", curve: Curve, line: Line) -> None:
+    """Draw a line through the known values, over their band."""
     x, points = curve.points()
-    look: dict[str, Any] = {"linewidth": 0.7, "marker": "", "zorder": 1.8} if is_faint else {"marker": line.marker}
-    look = {"zorder": 3 if line.colour == OURS else 2, "markerfacecolor": line.face, "clip_on": is_faint} | look
-    values = [point.value for point in points]
-    axes.plot(x, values, linestyle=line.dash, color=line.colour, **look)
-    if not is_faint or line.colour == OURS:
-        lows, highs = ([interval_of(point)[side] for point in points] for side in (0, 1))
-        axes.fill_between(x, lows, highs, color=line.colour, alpha=BAND_OPACITY, lw=0, zorder=1.5)
+    look: dict[str, Any] = {"marker": line.marker, "markerfacecolor": line.face, "clip_on": False}
+    zorder = 3 if line.colour == OURS else 2
+    axes.plot(x, [point.value for point in points], linestyle=line.dash, color=line.colour, zorder=zorder, **look)
+    draw_band(axes, curve, line)
 
 
-def fit(panels: Sequence["Axes"], curves: Sequence[Curve], *, to_zero: bool = False) -> None:
+def draw_band(axes: "Axes", curve: Curve, line: Line) -> None:
+    """Fill the intervals."""
+    x, points = curve.points()
+    lows, highs = ([interval_of(point)[side] for point in points] for side in (0, 1))
+    axes.fill_between(x, lows, highs, color=line.colour, alpha=BAND_OPACITY, lw=0, zorder=1.5)
+
+
+def fit(panels: Sequence["Axes"], curves: Sequence[Curve]) -> None:
     """Scale panels to ``curves``, with a margin. Turns are whole numbers."""
     ends = ends_of(curves)
-    if to_zero and ends:
-        ends.append(0)
     margin = max(0.04 * (max(ends) - min(ends)), 0.5) if ends else 0  # a share of the range, at least half a point
+    turns = max((len(curve.estimates) for curve in curves), default=0)
     for axes in panels:
         if ends:
             axes.set_ylim(min(ends) - margin, max(ends) + margin)
         axes.locator_params(axis="y", steps=[1, 2, 5, 10])
-        if all(curve.x is None for curve in curves):
-            turns = max((len(curve.estimates) for curve in curves), default=0)
-            axes.set_xticks(range(0, turns, 1 if len(panels) == 1 else 2))
-            axes.set_xlim(-0.3, turns - 0.7)
+        axes.set_xticks(range(0, turns, 1 if len(panels) == 1 else 2))
+        axes.set_xlim(-0.3, turns - 0.7)
 
 
 def ends_of(curves: Sequence[Curve]) -> list[float]:

@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cobalt import figures
 from cobalt.figures import FONT_SIZE, FULL, GREYS, OURS, Curve, Dash, Line
@@ -99,10 +99,12 @@ def curves_figure(
     *,
     title: str | None = None,
     shaded_to: float | None = None,
+    ticks: Sequence[str] = (),
 ) -> "Figure":
     """Curves with 95 % bands: together, with labels at their ends; or, if they are many, a panel for each.
 
     Those of ``IN_ALL`` are in all panels. With ``shaded_to`` there is a line at 0, and shade up to there.
+    ``ticks``: what stands at the places of the values, which then are no turns.
     """
     lines = lines_of([curve.name for curve in curves])
     drawn = [(curve, lines[curve.name]) for curve in curves]
@@ -124,7 +126,7 @@ def curves_figure(
             axes.set_visible(False)
         for number, (axes, (curve, line)) in enumerate(zip(panels, own, strict=True)):
             for other, other_line in common:
-                figures.draw_curve(axes, other, other_line, is_faint=True)
+                draw_faint(axes, other, other_line)
             figures.draw_curve(axes, curve, line)
             axes.set_title(broken(line.label, FULL / columns - 0.3), color=line.colour)
             axes.xaxis.set_tick_params(labelbottom=number + columns >= len(own))
@@ -135,7 +137,11 @@ def curves_figure(
         for axes in panels:
             axes.axvspan(-0.5, shaded_to + 0.5, color="#FCF3E0", lw=0, zorder=0)
             axes.axhline(0, color="black", lw=0.6)
-    figures.fit(panels, spanned(curves) if len(panels) > 1 else curves, to_zero=shaded_to is not None)
+    scaled_to = spanned(curves) if len(panels) > 1 else curves
+    figures.fit(panels, scaled_to if shaded_to is None else [*scaled_to, Curve("0", [Estimate(0, None, None)])])
+    for axes in panels if ticks else ():
+        axes.autoscale(axis="x")
+        axes.set_xticks(range(len(ticks)), ticks)
     if len(panels) == 1:
         panels[0].set(xlabel=xlabel, ylabel=ylabel)
         if len(curves) > 1:
@@ -144,6 +150,15 @@ def curves_figure(
         figure.supxlabel(xlabel, fontsize=FONT_SIZE)
         figure.supylabel(ylabel, fontsize=FONT_SIZE)
     return figure
+
+
+def draw_faint(axes: "Axes", curve: Curve, line: Line) -> None:
+    """Draw a thin line without markers, which ends at the frame. Only ours has its band."""
+    x, points = curve.points()
+    look: dict[str, Any] = {"linewidth": 0.7, "marker": "", "zorder": 1.8}
+    axes.plot(x, [point.value for point in points], linestyle=line.dash, color=line.colour, **look)
+    if line.colour == OURS:
+        figures.draw_band(axes, curve, line)
 
 
 def spanned(curves: Sequence[Curve]) -> list[Curve]:

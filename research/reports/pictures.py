@@ -39,13 +39,13 @@ def pictures_of(tables: Sequence[Table]) -> list[Picture]:
 @figures.styled()
 def verdicts_picture(report: Mapping[str, Any]) -> Picture:
     """Of the record of ``research/benchmarks/bench_verdicts.py``."""
-    loads, programs = report["at_a_time"], report["programs"]
+    programs = report["programs"]
     curves = [
-        Curve(name, [Estimate(100 * count / programs, None, None) for count in counts], list(range(len(loads))))
+        Curve(name, [Estimate(100 * count / programs, None, None) for count in counts])
         for name, counts in report["different"].items()
     ]
-    figure = curves_figure(curves, "programs at a time", "verdicts that differ (%)")
-    figure.axes[0].set_xticks(list(range(len(loads))), [str(load) for load in loads])
+    xlabel, ylabel = "programs at a time", "verdicts that differ (%)"
+    figure = curves_figure(curves, xlabel, ylabel, ticks=list(map(str, report["at_a_time"])))
     alt = "Verdicts that differ from those taken alone, by the number of programs at a time"
     return figures.finished(figure, "verdicts", alt)
 

@@ -21,7 +21,7 @@ from cobalt.records import write_jsonl
 from cobalt.records.manifest import recorded_run
 from cobalt.statistics import Estimate
 from cobalt.tables import PERCENT, Cell, in_percent
-from research.figures import METHODS, bars_of, label_ends, label_of, series_of
+from research.figures import METHODS, bars_of, draw_faint, label_ends, label_of, series_of
 from research.reports.page import Section, Table, table_of, write_report
 from research.seeds import hierarchical_mean
 from research.theory.bound import (
@@ -423,7 +423,8 @@ def _cost_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
         for column, dash in (("cost", "-"), ("cost, best", "--")):
             found = zip(table.column("policy"), table.estimates(column), strict=True)
             costs = Curve(name, [cost for policy, cost in found if policy == name])
-            figures.draw_curve(axes, costs, Line("", line.colour, dash, line.marker), is_faint=column != "cost")
+            draw = figures.draw_curve if column == "cost" else draw_faint
+            draw(axes, costs, Line("", line.colour, dash, line.marker))
             axes.set_xticks(range(len(costs.estimates)))
         axes.axhline(0, color="black", lw=0.6)
         axes.set_title(line.label, color=line.colour)
