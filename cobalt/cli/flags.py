@@ -45,7 +45,6 @@ NumCompletions = Annotated[Positive, tyro.conf.arg(aliases=["-n"])]
 
 ModelName = Annotated[str, tyro.conf.arg(name="model", aliases=["--model_name"])]
 OptionalModelName = Annotated[str | None, tyro.conf.arg(name="model", aliases=["--model_name"])]
-ModelFolder = Annotated[Path, tyro.conf.arg(aliases=["--model_name"])]
 
 ExecutorName = Literal["serve", "local"]
 

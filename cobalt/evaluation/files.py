@@ -276,8 +276,3 @@ def verdict_rule(execution: Mapping[str, Any] | None) -> str:
         f"Checker `{execution['checker']}`; `cpu_limit_s` {execution['cpu_limit_s']:g} CPU seconds per test, "
         f"`suite_cpu_limit_s` {execution['suite_cpu_limit_s']:g} for all tests of a program: later ones are not passed."
     )
-
-
-def recorded_rule(sources: Iterable[Source]) -> str:
-    """``verdict_rule`` of evaluated files; several sentences if they differ."""
-    return " ".join(dict.fromkeys(verdict_rule(source.execution) for source in sources))

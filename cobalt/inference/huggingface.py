@@ -58,10 +58,10 @@ def end_tokens(model: Any, tokenizer: Any) -> set[int]:
     return {token for token in [*listed, tokenizer.eos_token_id] if token is not None}
 
 
-def load_network(model: str, flag: str, dtype: torch.dtype, attention: str = ATTENTION) -> tuple[Any, Any]:
+def load_network(model: str, flag: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """Network on the device and tokenizer of ``model`` (directory or hub name).
 
-    ``flag``: how the model was given, for the complaint. ``attention``: the sampler's, or one of Transformers'.
+    ``flag``: how the model was given, for the complaint.
     """
     refuse_missing_model(model, f"{flag} ")
     register()
@@ -72,7 +72,7 @@ def load_network(model: str, flag: str, dtype: torch.dtype, attention: str = ATT
             model,
             dtype=dtype,
             device_map="cuda" if torch.cuda.is_available() else "cpu",
-            attn_implementation=attention,
+            attn_implementation=ATTENTION,
         )
     except (OSError, ValueError) as error:
         raise InputError(f"{flag} {model}: {error}") from None

@@ -21,7 +21,6 @@ from cobalt.sandbox.limits import Limits, tasks_of
 Mode = Literal["namespaces", "landlock"]
 MODES: tuple[Mode, ...] = get_args(Mode)  # the stronger one first
 NAMESPACES, LANDLOCK = MODES
-_ALIASES: dict[str, Mode] = {"A": NAMESPACES, "B": LANDLOCK}
 
 PACKAGES = ("numpy", "sortedcontainers")  # beside the standard library programs may import them, if the server has them
 DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
@@ -48,12 +47,8 @@ _LIBRARY_LINKS = ("/lib", "/lib64")
 
 
 def resolve_mode(name: str) -> Mode | Literal["auto"]:
-    """The mode of that name or alias, or ``auto`` (the first that holds); raises ``ValueError`` for any other.
-
-    >>> resolve_mode("landlock"), resolve_mode("A"), resolve_mode("auto")
-    ('landlock', 'namespaces', 'auto')
-    """
-    known: dict[str, Mode | Literal["auto"]] = {"auto": "auto", **{mode: mode for mode in MODES}, **_ALIASES}
+    """The mode of that name, or ``auto`` (the first that holds); raises ``ValueError`` for any other."""
+    known: dict[str, Mode | Literal["auto"]] = {"auto": "auto", **{mode: mode for mode in MODES}}
     if name not in known:
         raise ValueError(f"mode must be one of auto, {', '.join(MODES)}, not {name!r}")
     return known[name]

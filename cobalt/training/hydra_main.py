@@ -30,6 +30,16 @@ from cobalt.training.config import refuse_moved
 from cobalt.training.console import quiet_console
 from cobalt.training.launch import checked, refuse_other_verl, train
 
+OPTIONS = """\
+Options:
+  --config-dir DIR    where recipes and presets are
+  --check             look at settings, files and machine; start nothing
+  --cfg job           print all settings, veRL's too, and start nothing; with --resolve, without interpolations
+  --log FILE          {log}
+
+Exit codes: 0 done, 1 a crash, 2 settings or files that cannot be used, 3 something is missing here, 130 Ctrl-C.
+"""
+"""Of the help, with what ``--log`` takes."""
 HELP = """\
 cobalt train: GRPO on veRL with rewards from tests. Arguments are settings, NAME=VALUE.
 
@@ -59,14 +69,7 @@ Common settings (verl/config holds all of ours with their values, docs/training.
   cobalt.budget={responses: N}                   or {gpu_seconds: X}: what training may cost
   cobalt.seed=N                                  of sampling on a CPU
 
-Options:
-  --config-dir DIR    where recipes and presets are
-  --check             look at settings, files and machine; start nothing
-  --cfg job           print all settings, veRL's too, and start nothing; with --resolve, without interpolations
-  --log FILE          a progress bar on the console, everything else in FILE
-
-Exit codes: 0 done, 1 a crash, 2 settings or files that cannot be used, 3 something is missing here, 130 Ctrl-C.
-"""
+""" + OPTIONS.format(log="a progress bar on the console, everything else in FILE")
 CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
 MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""

@@ -4,11 +4,9 @@ A worker is a module that takes one argument, the file of its settings. It appen
 complete checkpoints as veRL does, in ``latest_checkpointed_iteration.txt``.
 """
 
-import ctypes
 import math
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,13 +19,13 @@ from cobalt.cli.entry import for_the_user
 from cobalt.errors import CobaltError
 from cobalt.records import Manifest
 from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_steps_aside
+from cobalt.sandbox.inside.kernel import die_with_parent
 from cobalt.training.checkpoints import refuse_full
 from cobalt.training.cluster import KILLED, logger_variables
 from cobalt.training.console import SECONDS, steps_bar, without_update
 
 LOG_FILE = "train.log"
 LOSS, GRADIENT = "train/loss", "train/grad_norm"
-PR_SET_PDEATHSIG = 1
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
 _KILLED = re.compile(r"Signal \d+ .* received by PID (\d+)")
 """Of ``torch.distributed.run``. The processes that are left fail later, and name the network."""
@@ -87,7 +85,7 @@ def train_in_processes(
 
 def end_with_launcher() -> None:
     """For a worker: otherwise it would write into a folder that a second run has taken over."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent(os.getppid())
 
 
 def last_error(printed: str) -> str:

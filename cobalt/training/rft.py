@@ -20,7 +20,7 @@ from cobalt.records.manifest import refuse_unwritable, tell_other_origin
 from cobalt.records.training_run import resumed_step
 from cobalt.training.cluster import cpu_variables
 from cobalt.training.config import ROOM, SHARED_ENGINE, WEIGHTS_VARIABLE
-from cobalt.training.hydra_main import defaults, hydra_command
+from cobalt.training.hydra_main import OPTIONS, defaults, hydra_command
 from cobalt.training.preflight import (
     DATA_FILES,
     as_list,
@@ -61,14 +61,7 @@ Common settings (verl/config/rft holds ours, docs/training.md explains them):
   trainer.n_gpus_per_node=N                      GPUs; with +rft=cpu processes
   trainer.logger=[console,wandb]                 also tensorboard, mlflow, trackio
 
-Options:
-  --config-dir DIR    where recipes and presets are
-  --check             look at settings, files and machine; start nothing
-  --cfg job           print all settings, veRL's too, and start nothing; with --resolve, without interpolations
-  --log FILE          what the processes print; default: train.log in the output folder
-
-Exit codes: 0 done, 1 a crash, 2 settings or files that cannot be used, 3 something is missing here, 130 Ctrl-C.
-"""
+""" + OPTIONS.format(log="what the processes print; default: train.log in the output folder")
 NEEDED = {
     "data.use_dynamic_bsz": True,
     "data.pad_mode": "no_padding",

@@ -42,15 +42,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+import tyro
 from pydantic.dataclasses import dataclass
 from safetensors.torch import load_file, save_file
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.entry import run
-from cobalt.cli.flags import CommandConfig, ModelFolder
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
@@ -249,7 +250,7 @@ class WidenConfig(CommandConfig):
     shape: ShapeName
     output: Path
     """The checkpoint's folder; must not exist yet."""
-    model: ModelFolder = Path("assets/minicoder")
+    model: Annotated[Path, tyro.conf.arg(aliases=["--model_name"])] = Path("assets/minicoder")
     """MiniCoder, or a model that was trained from it."""
     seed: int = 0
     """Seed of the weights that do not take part yet."""

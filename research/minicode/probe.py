@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import tyro
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
 from cobalt.cli.flags import (
     CommandConfig,
-    ModelFolder,
     NotNegative,
     NotNegativeFloat,
     OptionalOutputFile,
@@ -55,7 +55,7 @@ KINDS = ("hidden_rule", "fully_specified")
 class ProbeConfig(CommandConfig):
     """Roll a policy out on fresh MiniCode problems and report its skill."""
 
-    model: ModelFolder = Path("assets/minicoder")
+    model: Annotated[Path, tyro.conf.arg(aliases=["--model_name"])] = Path("assets/minicoder")
     """Folder of the policy."""
     output_file: OptionalOutputFile = None
     """JSON with all figures."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cobalt.errors import InputError
-from cobalt.evaluation.files import Evaluation, Source, read_evaluations, recorded_rule, source_of
+from cobalt.evaluation.files import Evaluation, Source, read_evaluations, source_of, verdict_rule
 from cobalt.evaluation.summary import Repeats, repeats_at
 from cobalt.hacking.rates import COUNTED
 from cobalt.records import id_key, read_jsonl
@@ -238,6 +238,11 @@ def read_material(
         logs=read("log", read_learning_log),
         bills=read("cost", read_bill),
     )
+
+
+def recorded_rule(sources: Iterable[Source]) -> str:
+    """``verdict_rule`` of evaluated files; several sentences if they differ."""
+    return " ".join(dict.fromkeys(verdict_rule(source.execution) for source in sources))
 
 
 def _first_and_last_repeats(evaluation: Evaluation) -> tuple[Repeats, Repeats]:

@@ -136,11 +136,6 @@ def test_unknown_settings_are_refused():
             Executor(**{name: value})
 
 
-def test_modes_have_aliases(sandbox):
-    assert [Executor(mode=name).mode for name in ("B", "landlock", "A")] == ["landlock", "landlock", "namespaces"]
-    assert sandbox.executor.mode == "namespaces"
-
-
 def test_feedback_texts(sandbox):
     tests = TestCases(("a",), ("b",), time_limit=0.2)
     programs = ["print(input())", "1 / 0", "while True: pass", "def f(:"]

@@ -7,17 +7,25 @@ import pytest
 from report_files import tables_of
 
 from cobalt.errors import InputError
-from cobalt.evaluation.files import read_evaluations, write_counts
+from cobalt.evaluation.files import NOT_RECORDED, read_evaluations, source_of, verdict_rule, write_counts
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.statistics import Estimate
 from cobalt.tables import markdown_table, show
-from research.reports.runs import run_scores
+from research.reports.runs import recorded_rule, run_scores
 
 
 def row(id_, pass_rates: list) -> dict:
     """An evaluated record."""
     return {"id": id_, "conversations": [[]] * len(pass_rates), "all_pass_rates": pass_rates}
+
+
+def test_what_decided_pass_rates_is_told_once(tmp_path):
+    output, execution = tmp_path / "out.jsonl", {"checker": "lcb", "cpu_limit_s": 4.0, "suite_cpu_limit_s": 27.0}
+    assert recorded_rule([source_of(output)] * 2) == NOT_RECORDED
+    manifest_path(output).write_text(json.dumps({"content": {"execution": execution}}))
+    both = recorded_rule(map(source_of, (tmp_path / "other.jsonl", output, output)))
+    assert both == f"{NOT_RECORDED} {verdict_rule(execution)}"
 
 
 def test_the_page_needs_no_other_file_and_escapes_names(paper, tmp_path):
