@@ -33,7 +33,9 @@ class ResponseScorer:
         """``reward_kwargs``: ``RewardSettings``; ``source_key``: ``data.reward_fn_key``. Raises ``InputError``."""
         self.settings = RewardSettings.read(reward_kwargs)
         self.tokenizer, self.compute_score, self.source_key = tokenizer, compute_score, source_key
-        self.thinking: Thinking = "required" if knows_thinking(tokenizer) else "none"
+        # a policy thinks whose chat template holds </think>, or that has a token for it
+        thinks = THINK_END in str(tokenizer.chat_template) or THINK_END in tokenizer.get_vocab()
+        self.thinking: Thinking = "required" if thinks else "none"
         if self.settings.thinking != "auto":
             self.thinking = self.settings.thinking
         # veRL binds the user's function to its constants as partial(call, function, constants). ``call`` takes any
@@ -108,8 +110,3 @@ def follows_context(item: Mapping[str, Any]) -> Score:
     messages = [] if conversation is None else list(conversation)
     turn = sum(message["role"] == "assistant" for message in messages)
     return follows(item, extract_code(item["solution_str"], rule), turn, last_program(messages, rule))
-
-
-def knows_thinking(tokenizer: Any) -> bool:
-    """Whether a policy of this tokenizer thinks: ``</think>`` is in its chat template, or a token of its own."""
-    return THINK_END in str(tokenizer.chat_template) or THINK_END in tokenizer.get_vocab()
