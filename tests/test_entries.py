@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import exit_code
 from pydantic.dataclasses import is_pydantic_dataclass
 
 import cobalt
@@ -137,16 +138,11 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     def run(entry: Entry, *files: str) -> tuple[int, str]:
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
         is_script = entry.script.endswith(".py")
-        command = [str(ROOT / entry.script)] if is_script else entry.script.split()
-        monkeypatch.setattr(sys, "argv", [*command, *files, *entry.flags])
-        with pytest.raises(SystemExit) as stop:
-            if is_script:
-                runpy.run_path(str(ROOT / entry.script), run_name="__main__")
-            else:
-                console.main()
+        words = [str(ROOT / entry.script)] if is_script else entry.script.split()
+        code = exit_code(ROOT / entry.script if is_script else console.main, *words, *files, *entry.flags)
         (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
         assert line.startswith(f"{Path(entry.script).name}: error: ")
-        return int(stop.value.code or 0), line
+        return code, line
 
     return run
 
@@ -272,16 +268,11 @@ Say = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
     """Run a script, or without one the console, in this process: its exit code, and what it says on either stream."""
 
     def run(*words: str, script: str | None = None) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", [script or "cobalt", *words])
-        code = 0
-        try:
-            console.main() if script is None else runpy.run_path(str(ROOT / script), run_name="__main__")
-        except SystemExit as stop:
-            code = int(stop.code or 0)
+        code = exit_code(console.main if script is None else ROOT / script, script or "cobalt", *words)
         return code, *capsys.readouterr()
 
     return run

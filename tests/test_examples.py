@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import random
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from in_process import exit_code
 
 from cobalt.errors import InputError
 from cobalt.inference.engines import open_own_engine
@@ -184,14 +184,11 @@ def test_files_that_do_not_have_what_is_asked_for(tmp_path: Path, monkeypatch, n
 
 
 @pytest.fixture
-def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a script in this process, which refuses its flags: its complaint."""
 
     def run(script: str, *flags: object) -> str:
-        monkeypatch.setattr(sys, "argv", [script, *map(str, flags)])
-        with pytest.raises(SystemExit) as stop:
-            runpy.run_path(str(ROOT / script), run_name="__main__")
-        assert stop.value.code == 2
+        assert exit_code(ROOT / script, script, *flags) == 2
         return capsys.readouterr().err.splitlines()[-1]
 
     return run

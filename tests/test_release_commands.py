@@ -6,14 +6,13 @@ without manifests, hashes, verdicts and usage, and without the raw responses of 
 
 import asyncio
 import json
-import runpy
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import exit_code
 from scripted import MultiplyingService, ScriptedEngine, opened, problem_rows, read_rows
 from test_livecodebench import lcb_row
 from tokenizers_for_tests import make_tokenizer
@@ -91,16 +90,13 @@ def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
         patch.setattr(engines, "open_openai_engine", lambda *_: opened(ScriptedEngine()))
         for module in (engines, judging):
             patch.setattr(module, "open_litellm_engine", lambda *_: opened(ScriptedEngine()))
-        yield folder, {name: _run(patch, folder / name, command) for name, command in COMMANDS.items()}
+        yield folder, {name: _run(folder / name, command) for name, command in COMMANDS.items()}
 
 
-def _run(patch: pytest.MonkeyPatch, output: Path, command: str) -> int:
+def _run(output: Path, command: str) -> int:
     script, *flags = shlex.split(command)
-    patch.setattr(sys, "argv", [script, *flags])
-    try:
-        runpy.run_path(str(ROOT / script), run_name="__main__")
-    except SystemExit as stop:
-        return int(stop.code or 0)
+    if code := exit_code(ROOT / script, script, *flags):
+        return code
     if output.exists():
         left_out = ("raw_responses",) if output.name.startswith("api_") else ()
         ours = read_rows(output)

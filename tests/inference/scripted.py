@@ -29,10 +29,10 @@ Row = dict[str, Any]
 GUESSES = 4
 
 
-def problem_rows(count: int, start: int = 0) -> list[Row]:
-    """Problems with ids ``start``, ...: multiply by k, 4 public and 2 hidden tests."""
+def problem_rows(count: int) -> list[Row]:
+    """Problems with ids 0, ...: multiply by k, 4 public and 2 hidden tests."""
     rows = []
-    for number in range(start, start + count):
+    for number in range(count):
         instruction = problem_instruction(f"Multiply. This is problem {number}.")
         row = {"id": number, "difficulty": ("EASY", "HARD")[number % 2], "instruction": instruction}
         parts = {"public_test_cases": (1, 2, 3, 4), "hidden_test_cases": (5, 6), "test_cases": (1, 2, 3, 4, 5, 6)}
@@ -132,8 +132,8 @@ def read_rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def write_problems(path: Path, count: int, start: int = 0) -> Path:
-    write_jsonl(path, problem_rows(count, start))
+def write_problems(path: Path, count: int) -> Path:
+    write_jsonl(path, problem_rows(count))
     return path
 
 

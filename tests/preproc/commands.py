@@ -1,13 +1,13 @@
 """Running the entry scripts in this process, and judging programs by their names."""
 
-import json
-import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import exit_code
+from scripted import read_rows as read_rows
 
+from cobalt.records import write_jsonl
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,23 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run_command(script: str, *args: object) -> int:
     """Run ``preproc/<script>.py`` with these arguments; its exit code."""
-    return _run(ROOT / "preproc" / f"{script}.py", args)
+    return exit_code(ROOT / "preproc" / f"{script}.py", f"{script}.py", *args)
 
 
 def run_cobalt(*args: object) -> int:
     """Run ``cobalt`` with these arguments; its exit code."""
-    return _run(ROOT / "cobalt" / "__main__.py", args)
-
-
-def _run(file: Path, args: tuple[object, ...]) -> int:
-    argv, sys.argv = sys.argv, [file.name, *map(str, args)]
-    try:
-        runpy.run_path(str(file), run_name="__main__")
-    except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else 1
-    finally:
-        sys.argv = argv
-    return 0
+    return exit_code(ROOT / "cobalt" / "__main__.py", "__main__.py", *args)
 
 
 def one_complaint(capsys: pytest.CaptureFixture[str]) -> str:
@@ -43,13 +32,8 @@ def one_complaint(capsys: pytest.CaptureFixture[str]) -> str:
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
     """Rows as JSONL."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(path, rows)
     return path
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 RESULTS = {

@@ -1,10 +1,19 @@
-"""A stand-in for the execution service, where no program has to run."""
+"""A model that counts tokens; a stand-in for the execution service, where no program has to run."""
 
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from commands import FakeService
+from tokenizers_for_tests import make_tokenizer
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("model")
+    make_tokenizer().save_pretrained(directory)
+    return directory
 
 
 @pytest.fixture

@@ -22,13 +22,6 @@ COMMAND = "process_multi_turn_taco"
 IMPROVING = [[0.0, 0.5, 1.0], [0.5, 1.0, 0.5], [0.0, 0.0, 0.25], [1.0, 1.0, 1.0]]
 
 
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("model")
-    make_tokenizer().save_pretrained(directory)
-    return directory
-
-
 def build(rows: list[dict], directory: Path, model: Path, *flags: object) -> list[dict]:
     directory.mkdir(exist_ok=True)
     source = write_rows(directory / "in.jsonl", rows)

@@ -8,7 +8,6 @@ import pytest
 from commands import one_complaint, read_rows, run_command, write_rows
 from evaluated import evaluated
 from test_livecodebench import lcb_row
-from tokenizers_for_tests import make_tokenizer
 
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.errors import InputError
@@ -176,13 +175,6 @@ def test_a_stage_keeps_to_the_set_of_its_input(tmp_path: Path) -> None:
     for config, inputs in ((PromptsConfig(prompts="cobalt"), [source]), (PromptsConfig(), [source, other])):
         with pytest.raises(InputError, match="another prompt set"):
             config.prompt_set(inputs)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("model")
-    make_tokenizer().save_pretrained(directory)
-    return directory
 
 
 def test_trajectories_of_two_sets_or_of_another_one_give_no_training_set(tmp_path: Path, model: Path, capsys) -> None:

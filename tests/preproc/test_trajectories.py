@@ -168,7 +168,7 @@ def test_the_longest_statement_in_a_prompt_is_the_problem() -> None:
     assert statements.find("times this number. Again.") is None
 
 
-def test_a_rerun_keeps_what_is_there_and_redoes_what_grew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_keeps_what_is_there_and_redoes_what_grew(tmp_path: Path) -> None:
     problems = [problem(), problem("again", "Say it three times.")]
     rows = [of_chat(chat(WRONG)), of_chat(chat(RIGHT, question="Say it three times."))]
     source = write_rows(tmp_path / "in.jsonl", rows)

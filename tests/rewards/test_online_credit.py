@@ -137,8 +137,9 @@ def test_the_order_of_trajectories_and_tests_changes_nothing(group, version):
     assert permuted == pytest.approx(verpo_mt_advantages(passed, mask, **version)[rows], abs=1e-6)
 
 
-def expected_update(compare, samples=3):
-    """The gradient of a policy's five logits that advantages give on average, and the true one. By enumeration.
+def expected_update(compare):
+    """The gradient of a policy's five logits that advantages give on average, and the true one. By enumeration of all
+    groups of three.
 
     At turn 0 the policy ends the conversation with a right or with a wrong program, or goes on to turn 1, where its
     program is right or wrong. The objective is the sum of rewards plus the outcome, without discount.
@@ -153,10 +154,10 @@ def expected_update(compare, samples=3):
         played.append((first[2] * second[choice], passes, [1, 1], slopes))
     true = sum(p * (sum(passes[t:]) + max(passes)) * slopes[t] for p, passes, _, slopes in played for t in (0, 1))
     found = np.zeros(5)
-    for group in product(played, repeat=samples):
+    for group in product(played, repeat=3):
         chances, passed, mask, slopes = (np.array(part) for part in zip(*group, strict=True))
         advantages = verpo_mt_advantages(passed[:, :, None], mask, gamma=1.0, compare=compare)
-        found += chances.prod() * np.einsum("nt,ntl->l", advantages, slopes) / samples
+        found += chances.prod() * np.einsum("nt,ntl->l", advantages, slopes) / 3
     return found, true
 
 

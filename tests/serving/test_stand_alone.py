@@ -72,14 +72,10 @@ BAD_BODIES = [
     b'{"code": "x"}',
     b'{"test_cases": {}}',
     b'{"code": 1, "test_cases": {"inputs": [""], "outputs": [""]}}',
-    b'{"code": "x", "test_cases": {"inputs": [], "outputs": []}}',
     b'{"code": "x", "test_cases": {"inputs": ["a"], "outputs": []}}',
-    b'{"code": "x", "test_cases": "not json"}',
     b'{"programs": {}}',
     b'{"programs": [1]}',
     b"[" * 100_000,
-    {"code": "x", "test_cases": {"inputs": ["x"], "outputs": [""], "fn_name": "f"}},
-    {"code": "x", "test_cases": {"inputs": ["[" * 100_000], "outputs": [""], "fn_name": "f"}},
 ]
 
 
@@ -297,7 +293,7 @@ async def test_a_run_whose_caller_has_gone_is_stopped_though_others_have_their_a
     await asyncio.wait_for(stopped.wait(), 30)
 
 
-async def test_a_failure_of_the_infrastructure_is_504(monkeypatch):
+async def test_a_failure_of_the_infrastructure_is_504():
     """veRL sends a request again for this status only, and counts any other failure as a failed test."""
     from starlette.testclient import TestClient
 

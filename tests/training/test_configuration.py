@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
+from in_process import exit_code
 from omegaconf import OmegaConf
 from online_parts import compose_recipe
 from release_settings import differences, release_values
@@ -257,17 +258,12 @@ def test_the_recipe_says_what_is_wrong_in_one_line_and_starts_nothing(tmp_path, 
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
+def command(capsys):
     """``cobalt train`` on the CPU preset, with other arguments on top: exit code, stdout and stderr."""
 
     def run(*arguments, preset="cpu", usual=("--config-dir", str(CONFIG_DIR), "+recipe=multi_turn")):
         usual = (*usual, f"+preset={preset}") if usual else ()
-        monkeypatch.setattr(sys, "argv", ["cobalt train", *usual, *arguments])
-        code = 0
-        try:
-            hydra_main.main()
-        except SystemExit as ended:
-            code = ended.code
+        code = exit_code(hydra_main.main, "cobalt train", *usual, *arguments)
         return code, *capsys.readouterr()
 
     return run

@@ -174,7 +174,7 @@ def test_losses_are_scaled_where_training_is_in_fp16(monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ROW_LOSSES)
-def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(mode, monkeypatch):
+def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(mode):
     config = FSDPActorConfig(
         strategy="fsdp", ppo_mini_batch_size=4, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
         use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="mse", clip_ratio_low=0.2, clip_ratio_high=0.4,

@@ -214,11 +214,11 @@ def test_forward_passes_without_shared_prompts_are_as_before():
     assert all(map(torch.equal, one_by_one(model, batch), before))
 
 
-def make_rows(sizes, prompt=10, response=5):
-    """Rows with these numbers of responses to a prompt."""
-    shared = [tokens for size in sizes for tokens in (0, *[prompt] * (size - 1))]
+def make_rows(sizes):
+    """Rows of five tokens each, with these numbers of responses to a prompt of ten."""
+    shared = [tokens for size in sizes for tokens in (0, *[10] * (size - 1))]
     count = len(shared)
-    return Rows(tuple(range(count)), (prompt,) * count, (response,) * count, tuple(shared))
+    return Rows(tuple(range(count)), (10,) * count, (5,) * count, tuple(shared))
 
 
 def random_prompts(seed, depth, longest=4):
@@ -348,26 +348,26 @@ def test_ranks_get_trees_balanced_by_shared_tokens():
         assert ranks == 4 or metrics["global_seqlen/balanced_max"] == 20
 
 
-def short_answers(seed, contexts, samples=16):
-    """Rows of a model with short answers: all prompts begin with a system prompt, and problems have 1 to 3 contexts."""
+def short_answers(seed):
+    """64 contexts with 16 short answers each. All prompts begin with a system prompt; problems have 1 to 3 contexts."""
     chance, prompts, responses = random.Random(seed), [], []
     system = torch.arange(250)
-    for problem in range(contexts):
+    for problem in range(64):
         prompt = torch.cat([system, torch.full((chance.randint(100, 600),), 1000 + problem)])
         for _ in range(chance.randint(1, 3)):
             mean = 160 * chance.lognormvariate(0, 0.5)
-            for _ in range(samples):
+            for _ in range(16):
                 prompts.append(prompt)
                 responses.append(max(5, min(768, int(chance.expovariate(1 / mean)))))
             prompt = torch.cat([prompt, torch.full((chance.randint(100, 300),), 5000 + len(prompts))])
-    return rows_by_prefix(prompts[: contexts * samples], responses[: contexts * samples])
+    return rows_by_prefix(prompts[:1024], responses[:1024])
 
 
 @pytest.mark.parametrize(("ranks", "updates"), [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2)])
 def test_ranks_wait_for_each_other_hardly_ever(ranks, updates):
     """Of real contexts all are one tree, by the system prompt. Samples of a context stay together all the same."""
     for seed in range(4):
-        rows = short_answers(seed, 64)
+        rows = short_answers(seed)
         places = {row: place for place, row in enumerate(rows.rows)}
         order, metrics = evened(rows, ranks, updates)
         size, of_ranks, costs = len(order) // ranks // updates, [], []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import exit_code
 from viewed_files import ATTACK, Row, dumped, evaluated_file, hacking_case, single_turn
 
 from cobalt import __main__ as console
@@ -21,17 +22,12 @@ View = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def view(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> View:
+def view(capsys: pytest.CaptureFixture[str]) -> View:
     """Run the command in this process; its exit code and its complaint."""
 
     def run(*arguments: object) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", ["cobalt", "view", *map(str, arguments)])
-        try:
-            console.main()
-        except SystemExit as stop:
-            lines = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
-            return int(stop.code or 0), "\n".join(lines)
-        return 0, ""
+        code = exit_code(console.main, "cobalt", "view", *arguments)
+        return code, "\n".join(line for line in capsys.readouterr().err.splitlines() if "error:" in line)
 
     return run
 
