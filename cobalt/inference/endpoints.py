@@ -1,8 +1,8 @@
 """Models behind an endpoint: any OpenAI-compatible server (the vLLM app), and any API through LiteLLM.
 
 The ``openai`` package and LiteLLM's router retry rate limits, timeouts, dropped connections and 5xx. They wait as long
-as the server's Retry-After says, or for growing pauses. What still fails then is an ``InfraError``, as is any other
-refused request.
+as the server's Retry-After says, or for growing pauses. Unreadable answers are tried again, too. What still fails then
+is an ``InfraError``, as is any other refused request.
 A prompt over the context and an answer withheld by a filter count as an empty response of the model. A missing or
 refused key and an unknown model stop the run. A server that cannot be reached stops it before the first request.
 """
@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 from tqdm import tqdm
 
 from cobalt.completion import (
@@ -44,6 +45,9 @@ ERROR_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s+)+
 """What LiteLLM puts before the text of an error: its own class, and those of its causes."""
 RETRIES = 16
 """Retries of either client. The pauses are 0.5, 1, 2, 4, 8, 8, ... seconds: about two minutes in all."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8
+UNREADABLE = (ValueError, RecursionError)
+"""Errors of an answer that is no JSON, or none of a chat."""
 STOPPING = {401, 403, 404}
 """HTTP statuses that concern the key, the rights or the model's name. Every other request would meet them too."""
 DEFAULT_IN_FLIGHT = 64
@@ -104,18 +108,34 @@ class OpenAIEngine:
                 if room >= sampling.max_tokens:
                     raise
                 return await self._create(**{**request, "max_tokens": room})
-        except json.JSONDecodeError as error:
-            raise InfraError(f"the answer cannot be read: {error}") from None
         except openai.OpenAIError as error:
             raise _failure(self.model_id, error, [self._client.api_key]) from error
+        except UNREADABLE as error:
+            raise InfraError(f"the answer cannot be read: {error}") from None
 
     async def _create(self, **request: Any) -> Completion:
-        # given as ``messages``, the history is walked through: a quarter of what a request costs
-        body = {"messages": request.pop("messages"), **self._more}
-        answer = await self._client.chat.completions.with_raw_response.create(messages=[], extra_body=body, **request)
-        completion = _completion(answer.parse())
-        self._pace.note(completion.completion_tokens, answer.retries_taken > 0, time.monotonic())
+        trying = AsyncRetrying(
+            retry=retry_if_exception_type(UNREADABLE),
+            stop=stop_after_attempt(1 + RETRIES),
+            wait=wait_exponential(FIRST_PAUSE_S, LONGEST_PAUSE_S),
+            reraise=True,
+        )
+        response, retries = await trying(self._answer, request)
+        completion = _completion(response)
+        was_retried = retries > 0 or trying.statistics["attempt_number"] > 1
+        self._pace.note(completion.completion_tokens, was_retried, time.monotonic())
         return completion
+
+    async def _answer(self, request: dict[str, Any]) -> tuple[Any, int]:
+        """What the client makes of an answer, whose types it does not check, and how often it asked again for it."""
+        # given as ``messages``, the history is walked through: a quarter of what a request costs
+        options = {name: value for name, value in request.items() if name != "messages"}
+        body = {"messages": request["messages"], **self._more}
+        answer = await self._client.chat.completions.with_raw_response.create(messages=[], extra_body=body, **options)
+        response = answer.parse()
+        if getattr(response, "choices", None) is None:
+            raise ValueError("it has no choices")
+        return response, answer.retries_taken
 
     async def _count(self, request: dict[str, Any]) -> int | None:
         """Tokens of the prompt. None if the server does not say: only vLLM and SGLang do."""
@@ -146,6 +166,7 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
 
     keep_loopback_direct()
     base = flags.api_base or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    _refuse_no_url(base, f"--api_base or {URL_VARIABLE}")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each request in flight is a connection
     async with openai.AsyncOpenAI(
@@ -177,6 +198,16 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
         if of_sglang and context:
             context -= SGLANG_RESERVE
         yield OpenAIEngine(client, model_id, in_flight, context, SGLANG_REQUEST if of_sglang else {})
+
+
+def _refuse_no_url(base: str, given_by: str) -> None:
+    """Raise ``InputError``, which does not show the address: a key may be in it."""
+    import httpx
+
+    try:
+        httpx.URL(base)
+    except httpx.InvalidURL as error:
+        raise InputError(f"{given_by} is no address: {error}") from None
 
 
 def is_about_context(error: Any) -> bool:
@@ -260,6 +291,8 @@ class LitellmEngine:
 async def open_litellm_engine(flags: LitellmConfig) -> AsyncIterator[LitellmEngine]:
     """The API that the flags describe. Importing LiteLLM takes seconds; it downloads no price list."""
     keep_loopback_direct()
+    if flags.api_base is not None:
+        _refuse_no_url(flags.api_base, "--api_base")
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
     import openai
@@ -280,22 +313,29 @@ async def open_litellm_engine(flags: LitellmConfig) -> AsyncIterator[LitellmEngi
 
 
 def _completion(response: Any) -> Completion:
-    """Read an answer. One that is unreadable, or that the server gave up, is an ``InfraError``."""
-    if not getattr(response, "choices", None) or getattr(response, "usage", None) is None:
-        raise InfraError("the answer has no choice or no usage")
-    choice = response.choices[0]
+    """Read an answer. One that is unreadable, or that the server gave up, is an ``InfraError``. Types are as sent."""
+    choices, usage = (getattr(response, name, None) for name in ("choices", "usage"))
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if (message := getattr(choice, "message", None)) is None:
+        raise InfraError("the answer has no choice with a message")
+    tokens = [getattr(usage, f"{of}_tokens", None) for of in ("prompt", "completion")]
+    prompt_tokens, completion_tokens = (
+        number if isinstance(number, int) and number >= 0 else None for number in tokens
+    )
+    if prompt_tokens is None or completion_tokens is None:
+        raise InfraError("the answer's usage does not tell its tokens")
     # The server's own finish reason: LiteLLM makes FINISH_STOP of all that it does not know.
     native = getattr(choice, "provider_specific_fields", None) or {}
-    reason = native.get("native_finish_reason") or choice.finish_reason or FINISH_STOP
+    finish_reason = str(getattr(choice, "finish_reason", None) or FINISH_STOP)
+    reason = native.get("native_finish_reason") or finish_reason
     if reason.lower() in GIVEN_UP:
         raise InfraError(f"the server gave the request up (finish reason {reason})")
-    message = choice.message
     thinking = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     return Completion(
-        text=written(message.content, thinking, choice.finish_reason == FINISH_LENGTH),
-        prompt_tokens=response.usage.prompt_tokens,
-        completion_tokens=response.usage.completion_tokens,
-        finish_reason=choice.finish_reason or FINISH_STOP,
+        text=written(getattr(message, "content", None), thinking, finish_reason == FINISH_LENGTH),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        finish_reason=finish_reason,
     )
 
 

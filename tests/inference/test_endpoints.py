@@ -12,7 +12,7 @@ from api_server import KEY, Answer, ApiServer, api_server
 from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan, write_problems
 
 from cobalt.completion import FINISH_CONTEXT, Completion, Sampling
-from cobalt.errors import InfraError, SetupError
+from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
 from cobalt.inference.flags import LitellmConfig, MultiTurnLitellmConfig, OpenWeightConfig
 
@@ -27,6 +27,8 @@ TROUBLES: list[Answer] = [
     ("status", {"code": 503}),
     ("slow", {"seconds": TIMEOUT_S + 1}),
     ("garbage", {"content": b"<html>gateway</html>"}),
+    ("garbage", {"content": b"[" * 200_000}),
+    ("garbage", {"content": b'{"id": "\xff"}'}),
     ("garbage", {"content": b"[1, 2]"}),
     ("garbage", {"content": b"{}"}),
     ("drop", {}),
@@ -46,6 +48,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("INITIAL_RETRY_DELAY", "JITTER"):
         monkeypatch.setattr(f"litellm.utils.{name}", 0.001)
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
+    monkeypatch.setattr("cobalt.inference.endpoints.FIRST_PAUSE_S", 0.001)
     monkeypatch.setenv("COBALT_HTTP_TOKEN", KEY)
 
 
@@ -117,10 +120,6 @@ async def test_a_known_price_is_recorded() -> None:
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: f"{trouble[0]}-{next(iter(trouble[1].values()), '')}")
 async def test_trouble_is_tried_again(trouble: Answer, client: str) -> None:
     with api_server(lambda body, attempt: trouble if attempt == 0 else ("ok", {})) as server:
-        if client == "openai" and trouble[0] == "garbage":
-            with pytest.raises(InfraError):
-                await ask(server, client)
-            return
         assert (await ask(server, client)).text == "hello"
     assert sum(server.kinds.values()) == 2, "one retry, of the library alone"
 
@@ -131,6 +130,45 @@ async def test_what_is_no_answer_is_an_infra_error_and_not_repeated(answer: Answ
     with api_server(lambda body, attempt: answer) as server, pytest.raises(InfraError):
         await ask(server, client)
     assert sum(server.kinds.values()) == 1
+
+
+@both_clients
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"choices": [{"finish_reason": "stop"}]},
+        {"choices": ["hello"]},
+        {"choices": {"0": "hello"}},
+        {"usage": None},
+        {"usage": [1]},
+        {"usage": {"prompt_tokens": "10", "completion_tokens": "7"}},
+        {"usage": {"prompt_tokens": None, "completion_tokens": 7}},
+        {"usage": {"prompt_tokens": -1, "completion_tokens": 7}},
+    ],
+    ids=str,
+)
+async def test_an_answer_of_odd_types_costs_no_other_request(client: str, said: dict[str, Any]) -> None:
+    usual = {"choices": [{"message": {"content": "hello"}}], "usage": {"prompt_tokens": 1, "completion_tokens": 7}}
+    content = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "m", **usual, **said})
+    with api_server(lambda body, attempt: ("garbage", {"content": content.encode()})) as server:
+        try:
+            answer = await ask(server, client)
+        except InfraError:
+            return
+        assert client == "litellm" and answer.completion_tokens in (0, 7)  # which reads some of them
+
+
+@both_clients
+@pytest.mark.parametrize("address", ["http://HOST:PORT/v1", "http://[::1/v1", "http://key@127.0.0.1:x/v1"])
+async def test_what_is_no_address_is_refused_at_once(client: str, address: str) -> None:
+    if client == "openai":
+        opened = open_openai_engine(OpenWeightConfig(api_base=address))
+    else:
+        opened = open_litellm_engine(LitellmConfig(model_name="openai/local", api_base=address))
+    with pytest.raises(InputError, match=r"--api_base.* is no address: ") as refused:
+        async with opened:
+            pass
+    assert "key" not in str(refused.value)
 
 
 @both_clients
