@@ -25,6 +25,7 @@ START_MODEL = "actor_rollout_ref.model.path"
 """The setting, in the manifest's content, that names the model that the training starts from."""
 TRACKER_NAME = "latest_checkpointed_iteration.txt"
 """veRL's own: the step of the last complete checkpoint."""
+NO_MANIFEST = "not the manifest of a training"
 LOCK_NAME = "training.lock"
 """Locked while a training writes in the folder; holds ``PID on HOST`` of the last one that did."""
 EDGE_STEPS = 10

@@ -5,7 +5,6 @@ from, with the adapter beside it. Here the adapter is added to it. The card tell
 manifest that training left beside its checkpoints.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from cobalt.cli.flags import CommandConfig, Positive, hub_upload
 from cobalt.errors import InputError, SetupError
 from cobalt.preproc.outputs import UNKNOWN_LICENCE
 from cobalt.records import training_run
-from cobalt.records.manifest import refuse_existing, whole_folder
+from cobalt.records.manifest import read_manifest, refuse_existing, whole_folder
 from cobalt.tables import markdown_table
 
 CARD_FILE = "README.md"
@@ -58,7 +57,7 @@ def merge(config: MergeConfig) -> None:
     tracker = config.checkpoint_dir / training_run.TRACKER_NAME
     saved = training_run.saved_checkpoints(config.checkpoint_dir)
     # there is none without a checkpoint; a training that was killed while it saved may leave it empty
-    latest = tracker.read_text().strip() if tracker.is_file() else ""
+    latest = tracker.read_text(errors="replace").strip() if tracker.is_file() else ""
     if not (steps := training_run.saved_steps(config.checkpoint_dir)):
         raise InputError.at(config.checkpoint_dir, None, "the run has saved no checkpoint")
     if config.step is None and not latest.isdecimal():
@@ -67,16 +66,17 @@ def merge(config: MergeConfig) -> None:
     if step not in steps:
         raise InputError(f"--step {step}: no such checkpoint; {saved}")
     checkpoint = training_run.weights_of(steps[step])
+    manifest = manifest_of(config.checkpoint_dir)
     with whole_folder(config.output_dir) as partial:
         if checkpoint.name.startswith(training_run.OF_HUGGING_FACE):
             save_model(checkpoint, partial)
         else:
             merge_shards(checkpoint, partial)
-        start = start_of(json.loads(training_run.training_manifest(config.checkpoint_dir).read_text()))
+        start = start_of(manifest)
         if (partial / ADAPTER_FOLDER).is_dir():
             add_adapter(partial, start["lora_alpha"])
         keep_settings(start["path"], partial)
-        card = model_card(config.checkpoint_dir, step, config.base_model, config.license)
+        card = model_card(manifest, step, config.base_model, config.license)
         (partial / CARD_FILE).write_text(card, encoding="utf-8")
     if config.push_to_hub is not None:
         with hub_upload(config.push_to_hub, f" (the model is in {config.output_dir})") as api:
@@ -101,6 +101,19 @@ def save_model(checkpoint: Path, folder: Path) -> None:
 
     AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16).save_pretrained(folder)
     AutoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """What a training left in ``folder``. Raises ``InputError`` where it lacks what a card tells."""
+    path = training_run.training_manifest(folder)
+    if not path.is_file():
+        raise InputError.at(path, None, "no such file: the card takes start and data from it")
+    manifest = read_manifest(path)
+    try:
+        _ = Path(start_of(manifest)["path"]), manifest["inputs"].items(), manifest["git_commit"]
+    except (AttributeError, KeyError, TypeError):
+        raise InputError.at(path, None, training_run.NO_MANIFEST) from None
+    return manifest
 
 
 def start_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -141,11 +154,12 @@ def add_adapter(folder: Path, alpha: int) -> None:
     model.to(torch.bfloat16).save_pretrained(folder)
 
 
-def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, licence: str | None = None) -> str:
+def model_card(
+    manifest: Mapping[str, Any], step: int, base_model: str | None = None, licence: str | None = None
+) -> str:
     """The card's Markdown; ``base_model`` and ``licence`` are taken from the start's own card where they are None."""
     from huggingface_hub import ModelCard, ModelCardData
 
-    manifest = json.loads(training_run.training_manifest(checkpoint_dir).read_text())
     start_path = start_of(manifest)["path"]
     command = manifest.get("command", "cobalt train")
     method, tags = METHODS.get(command, METHODS["cobalt train"])

@@ -4,7 +4,6 @@ From ``metrics.jsonl`` of a training folder, with ``training.manifest.json`` bes
 again: the last record of a step counts.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.records.training_run import METRICS_FILE, read_metrics, training_manifest
+from cobalt.records.manifest import read_manifest
+from cobalt.records.training_run import METRICS_FILE, NO_MANIFEST, read_metrics, training_manifest
 
 STEP_TIME = "timing_s/step"
 """Seconds of one step as veRL measures it, with the validation and the checkpoint that some steps hold."""
@@ -61,8 +61,11 @@ def read_training_log(path: str | Path) -> TrainingLog:
     manifest = training_manifest(path.parent)
     if not manifest.is_file():
         raise InputError.at(manifest, None, "no such file: it says what the run's examples and GPUs are")
-    trainer = json.loads(manifest.read_text())["config"]["trainer"]
-    log = TrainingLog(steps, trainer["n_gpus_per_node"] * trainer["nnodes"])
+    try:
+        trainer = read_manifest(manifest)["config"]["trainer"]
+        log = TrainingLog(steps, trainer["n_gpus_per_node"] * trainer["nnodes"])
+    except (KeyError, TypeError):
+        raise InputError.at(manifest, None, NO_MANIFEST) from None
     if not log.timed_steps:
         raise InputError.at(path, None, f"no training steps (records with {STEP_TIME}) in this log")
     return log

@@ -23,7 +23,7 @@ from cobalt.records.training_run import (
     saved_steps,
 )
 from cobalt.training.checkpoints import remove_old_checkpoints, whole_checkpoint
-from cobalt.training.merge import MergeConfig, merge, model_card
+from cobalt.training.merge import MergeConfig, manifest_of, merge, model_card
 from cobalt.training.training_log import budget_of
 
 
@@ -77,7 +77,7 @@ def run_dir(tmp_path):
 
 
 def test_the_card_tells_data_start_and_steps_and_no_folders(run_dir):
-    card = model_card(run_dir, step=16)
+    card = model_card(manifest_of(run_dir), step=16)
     assert "| train.parquet | abc123 |" in card
     assert "# minicoder, trained with Cobalt" in card and "16 steps" in card and "c0ffee" in card
     assert "/somewhere" not in card and "/data" not in card
@@ -88,7 +88,7 @@ def test_the_card_names_base_model_and_licence_of_the_start(run_dir, tmp_path, m
         manifest = json.loads((run_dir / "training.manifest.json").read_text())
         manifest["config"]["actor_rollout_ref"]["model"]["path"] = str(start)
         (run_dir / "training.manifest.json").write_text(json.dumps(manifest))
-        data = yaml.safe_load(model_card(run_dir, 16, *flags).split("---")[1])
+        data = yaml.safe_load(model_card(manifest_of(run_dir), 16, *flags).split("---")[1])
         return data["base_model"], data["license"]
 
     start = tmp_path / "start"
@@ -186,6 +186,29 @@ def merged(run_dir, monkeypatch):
         return run_dir / "model"
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("training.manifest.json", b"{", "no manifest"),
+        ("training.manifest.json", b"[]", "no manifest"),
+        ("training.manifest.json", b"{}", "not the manifest of a training"),
+        (
+            "training.manifest.json",
+            b'{"config": {"model": {"path": 5}}, "inputs": {}, "git_commit": ""}',
+            "not the man",
+        ),
+        ("training.manifest.json", b'{"config": {"model": {"path": "a"}}, "git_commit": ""}', "not the manifest of a"),
+        ("training.manifest.json", None, "no such file"),
+        ("latest_checkpointed_iteration.txt", b"\xff", "names no checkpoint"),
+    ],
+)
+def test_a_broken_file_of_the_run_is_told_before_weights_are_merged(merged, run_dir, monkeypatch, name, content, told):
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("weights were merged"))
+    (run_dir / name).unlink() if content is None else (run_dir / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"{name}: {told}"):
+        merged()
 
 
 def test_the_latest_checkpoint_is_merged_and_has_a_card_and_other_requests_are_refused(merged, run_dir):
