@@ -4,7 +4,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from cobalt.extraction import THINK_END, THINK_START
 
 Message = dict[str, str]
 
@@ -66,3 +68,20 @@ def request_seed(seed: int, id_: Any, sample: int, turn: int) -> int:
     """The seed of one request: depends on nothing but its place in the data."""
     place = json.dumps([seed, id_, sample, turn], sort_keys=True)
     return int.from_bytes(hashlib.sha256(place.encode()).digest()[:8], "big") >> (64 - SEED_BITS)
+
+
+def written(content: Any, reasoning: Any, was_cut: bool = False) -> str:
+    """What a model wrote: the ``content`` of a message, before it the thinking that a server took out of it."""
+    answer, thinking = joined(content, "text"), joined(reasoning, "text") or joined(content, "thinking")
+    if not thinking or THINK_END in answer:
+        return answer
+    return f"{THINK_START}{thinking}{'' if was_cut and not answer else THINK_END}{answer}"
+
+
+def joined(content: Any, kind: Literal["text", "thinking"]) -> str:
+    """The parts of a ``kind``, joined. A content without parts is a text."""
+    if isinstance(content, str):
+        return content if kind == "text" else ""
+    if isinstance(content, Mapping):
+        return joined(content.get(kind), "text") if content.get("type") == kind else ""
+    return "".join(joined(part, kind) for part in content) if isinstance(content, list) else ""

@@ -9,12 +9,11 @@ import itertools
 import json
 import random
 import re
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cobalt.errors import InputError, first_line
+from cobalt.errors import InputError, raised
 from cobalt.records import TestCases, id_key
 from cobalt.sandbox.checkers import checker_of
 
@@ -158,9 +157,7 @@ def own_perturbation(outputs_of: OwnPerturbation) -> Perturbation:
         try:
             outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), random_of(seed, problem_id))
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            told = f"the perturbation raised {type(error).__name__}: {first_line(error)}"
-            raise InputError(f"problem {problem_id!r}: {told} ({place.filename}, line {place.lineno})") from error
+            raise InputError(f"problem {problem_id!r}: the perturbation {raised(error)}") from error
         if outputs is None:
             return None
         shown = TestCases.parse({**tests.to_mapping(), "outputs": outputs})

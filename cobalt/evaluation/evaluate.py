@@ -69,9 +69,8 @@ async def _evaluate(
 
     check_paths([config.input_file, *([config.compare] if config.compare else [])], [config.output_file])
     invalid = InvalidLines(config.skip_invalid)
-    labelled = [(row.id, (row.feedback_tests, row.feedback_from)) for row in rows(invalid)]
-    ids = [id_ for id_, _ in labelled]
-    one_label(config.input_file, {label for _, label in labelled})
+    ids, labels = zip(*((row.id, row.feedback) for row in rows(invalid)), strict=True)
+    one_label(config.input_file, set(labels))
     if config.compare and not {id_key(id_) for id_ in ids} & {id_key(other.id) for other in others}:
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
     async with open_execution_service(config.executor, config.checker) as execution:

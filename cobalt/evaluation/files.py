@@ -13,7 +13,7 @@ from typing import Any
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.records import id_key
-from cobalt.records.jsonl import read_json, write_whole
+from cobalt.records.jsonl import T, read_json, write_whole
 from cobalt.records.manifest import manifest_path, read_manifest
 from cobalt.records.rows import Evaluated, Rates, read_rows, responses_of
 from cobalt.records.training_run import START_MODEL
@@ -26,9 +26,6 @@ BY_TURN = ("solved", "repaired", "repeats", "failed_repeats")
 AS_USED = ("submitted", "tokens")
 """More of these, null where the rows do not tell."""
 COMMIT_DIGITS = 10
-
-Label = tuple[str | None, str | None]
-"""``feedback_tests`` and ``feedback_from`` of a row."""
 
 
 @dataclass(frozen=True)
@@ -148,14 +145,14 @@ def read_evaluations(path: Path) -> list[Evaluation]:
     """The seeds of a counts file, or the one evaluation of a file of ``eval_multi_turn.py``. Raises ``InputError``."""
     if path.name.removesuffix(".gz").endswith(SUFFIX):
         return list(_read_counts(path))
-    labels, problems = set[Label](), []
+    labels, problems = set[tuple[str | None, str | None]](), []
     for row in read_rows(path, Evaluated):
-        labels.add((row.feedback_tests, row.feedback_from))
+        labels.add(row.feedback)
         problems.append(problem_scores(row))
     return [Evaluation(path, problems, *one_label(path, labels), source_of(path))]
 
 
-def one_label(path: Path, labels: Collection[Label]) -> Label:
+def one_label(path: Path, labels: Collection[T]) -> T:
     """What feedback the rows of a file got. Raises ``InputError`` if they do not agree."""
     if len(labels) > 1:
         raise InputError.at(path, None, f"its rows got different feedback: {sorted(map(str, labels))}")

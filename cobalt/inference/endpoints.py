@@ -8,7 +8,6 @@ refused key and an unknown model stop the run. A server that cannot be reached s
 """
 
 import asyncio
-import json
 import os
 import re
 import resource
@@ -17,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import Any
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 from tqdm import tqdm
@@ -31,9 +30,10 @@ from cobalt.completion import (
     Completion,
     Message,
     Sampling,
+    joined,
+    written,
 )
 from cobalt.errors import InfraError, InputError, SetupError
-from cobalt.extraction import THINK_END, THINK_START
 from cobalt.inference.flags import LitellmConfig, OpenWeightConfig
 from cobalt.inference.pace import Pace
 from cobalt.records.identity import model_identity
@@ -148,7 +148,7 @@ class OpenAIEngine:
             body = {name: request[name] for name in ("model", "messages")}
             said = await self._client.with_options(max_retries=1).post(url, cast_to=dict[str, Any], body=body)
             return said["count"]
-        except (openai.OpenAIError, json.JSONDecodeError, KeyError, TypeError):
+        except (openai.OpenAIError, *UNREADABLE, KeyError, TypeError):
             pass
         try:  # SGLang's fails with a tokenizer that names no longest text
             return (await self._create(**{**request, "max_tokens": 1})).prompt_tokens
@@ -180,7 +180,7 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
         try:
             listed = await client.with_options(max_retries=0).models.with_raw_response.list()
             models = list(listed.parse().data)
-        except (openai.OpenAIError, httpx.InvalidURL, AttributeError, json.JSONDecodeError) as error:
+        except (openai.OpenAIError, httpx.InvalidURL, AttributeError, *UNREADABLE) as error:
             reason = _clean(error, [client.api_key])
             raise SetupError(f"no vLLM app or other server at {at}{via_proxy(base)} ({reason}); {START_HINT}") from None
         served = [model.id for model in models]
@@ -337,23 +337,6 @@ def _completion(response: Any) -> Completion:
         completion_tokens=completion_tokens,
         finish_reason=finish_reason,
     )
-
-
-def written(content: Any, reasoning: Any, was_cut: bool = False) -> str:
-    """What a model wrote: the ``content`` of a message, before it the thinking that a server took out of it."""
-    answer, thinking = joined(content, "text"), joined(reasoning, "text") or joined(content, "thinking")
-    if not thinking or THINK_END in answer:
-        return answer
-    return f"{THINK_START}{thinking}{'' if was_cut and not answer else THINK_END}{answer}"
-
-
-def joined(content: Any, kind: Literal["text", "thinking"]) -> str:
-    """The parts of a ``kind``, joined. A content without parts is a text."""
-    if isinstance(content, str):
-        return content if kind == "text" else ""
-    if isinstance(content, Mapping):
-        return joined(content.get(kind), "text") if content.get("type") == kind else ""
-    return "".join(joined(part, kind) for part in content) if isinstance(content, list) else ""
 
 
 def _let_litellm_read_parts() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cobalt.inference.endpoints import joined
+from cobalt.completion import joined
 from cobalt.preproc import asserts
 from cobalt.preproc.asserts import text_of
 from cobalt.prompts import COBALT, PROBLEM_MARKER

@@ -10,7 +10,7 @@ from typing import Any
 from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records import read_jsonl
 from cobalt.records.identity import hub_errors
-from cobalt.records.jsonl import Record, T, checked_rows, load_json, read_lines
+from cobalt.records.jsonl import Record, T, checked_object, checked_rows, load_json, read_lines
 from cobalt.records.parquet import parquet_errors
 
 PARQUET = ".parquet"
@@ -41,7 +41,7 @@ class Source:
         if self.file is not None and self.file.suffix != PARQUET and not _is_list(self.file):
             return read_jsonl(self.file, (), id_field, parse, on_invalid, loads=load_json)
         label = self.place if self.file is not None else f"{self.place} ({self.split})"
-        return checked_rows(label, enumerate(self._tables(), start=1), _as_record, (), id_field, parse, on_invalid)
+        return checked_rows(label, enumerate(self._tables(), start=1), checked_object, (), id_field, parse, on_invalid)
 
     def _tables(self) -> Iterable[Any]:
         if self.file is not None:
@@ -71,12 +71,6 @@ class Source:
             card = DatasetCard.load(readme if readme.is_file() else self.place, repo_type="dataset")
             return card.data.to_dict().get("license")
         return None
-
-
-def _as_record(row: Any) -> Record:
-    if not isinstance(row, dict):  # of a JSON list
-        raise ValueError(f"expected an object, found {type(row).__name__}")
-    return row
 
 
 def _as_json(value: Any) -> Any:

@@ -113,8 +113,8 @@ def refuse_unusable(row: Record) -> None:
         raise ValueError(f"field '{SEVERAL_ANSWERS}' must be true or false")
     flags, number = None, 0
     if is_prepared(row):
-        number, *_ = (len(tests_of(row, field)) for field in TEST_FIELDS)
-        flags = row.get(GENERATED)
+        all_tests, *_ = [tests_of(row, field) for field in TEST_FIELDS]
+        flags, number = row.get(GENERATED), len(all_tests)
     elif isinstance(tests := row["input_output"], str | Mapping) and GENERATED in tests:  # others are not parsed twice
         tests = parsed(tests)
         if isinstance(tests, Mapping) and tests.get("fn_name") and isinstance(tests.get("inputs"), list):

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,11 +19,10 @@ from cobalt.cli import flags
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.cli.tasks import for_each
-from cobalt.completion import Message
+from cobalt.completion import Message, joined, written
 from cobalt.errors import InputError
 from cobalt.inference.conversation import Turn
 from cobalt.inference.driver import ProblemRow, history_of, program_of_turn, record_of
-from cobalt.inference.endpoints import joined, written
 from cobalt.inference.flags import MultiTurnOpenWeightConfig
 from cobalt.preproc.sources import Source
 from cobalt.prompts import (
@@ -35,7 +35,7 @@ from cobalt.prompts import (
     with_feedback,
 )
 from cobalt.records import RecordFile, id_key, row_hash
-from cobalt.records.jsonl import InvalidLines, Record, checked_rows, load_json
+from cobalt.records.jsonl import InvalidLines, Record, checked_rows, load_json, parse_line
 from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.records.rows import Problem, read_rows
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
@@ -309,23 +309,15 @@ def read_answers(
     invalid = InvalidLines(config.skip_invalid)
     for file in progress_bar(iterable=files, desc="reading", unit=" files"):
         if config.layout == "rllm" and file.suffix == ".json":
-            rows = checked_rows(file, [(1, file)], _episode, (), None, parse, invalid.handler, may_be_empty=True)
+            whole = [(1, file.read_bytes() + b"\n")]  # else a file that is no JSON would be called torn
+            load = partial(parse_line, loads=load_json)
+            rows = checked_rows(file, whole, load, (), None, parse, invalid.handler, may_be_empty=True)
         else:
             rows = Source(str(file.absolute())).rows(None, parse, invalid.handler)
         for _ in rows:
             pass
     fates[INVALID] = invalid.count
     return answers
-
-
-def _episode(file: Path) -> Record:
-    try:
-        row = load_json(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not valid JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"expected an object, found {type(row).__name__}")
-    return row
 
 
 async def replayed(

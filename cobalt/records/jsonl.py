@@ -109,7 +109,7 @@ def read_jsonl(
     if not Path(path).is_file():
         raise InputError.at(path, None, "no such file")
     return checked_rows(
-        path, _numbered_lines(path), partial(_parse_line, loads=loads), fields, unique, parse, on_invalid, may_be_empty
+        path, _numbered_lines(path), partial(parse_line, loads=loads), fields, unique, parse, on_invalid, may_be_empty
     )
 
 
@@ -190,16 +190,21 @@ def load_json(text: str) -> Any:
     )
 
 
-def _parse_line(raw: bytes, loads: Callable[[str], Any] = json.loads) -> Record:
+def parse_line(raw: bytes, loads: Callable[[str], Any] = json.loads) -> Record:
     """The object of a line. Raises ``ValueError``."""
     try:
         row = loads(raw.decode("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         torn = "" if raw.endswith(b"\n") else " (the file ends inside this line)"
         raise ValueError(f"not valid JSON{torn}: {error}") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"expected an object, found {type(row).__name__}")
-    return row
+    return checked_object(row)
+
+
+def checked_object(value: Any) -> Record:
+    """The value. Raises ``ValueError`` for another value of JSON."""
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, found {type(value).__name__}")
+    return value
 
 
 def dump_line(row: Record) -> bytes:
@@ -299,7 +304,7 @@ class RecordFile:
                 if not raw.endswith(b"\n"):
                     break
                 try:
-                    self._remember(_parse_line(raw), end, needed)
+                    self._remember(parse_line(raw), end, needed)
                 except ValueError as error:
                     raise InputError.at(self.path, number, str(error)) from None
                 end += len(raw)

@@ -125,6 +125,11 @@ class Trajectories(Row):
     stop_at_success: bool = False
     """A conversation ends with the first program that passes the feedback's tests, which counts at the turns after."""
 
+    @property
+    def feedback(self) -> tuple[str | None, str | None]:
+        """``feedback_tests`` and ``feedback_from``."""
+        return self.feedback_tests, self.feedback_from
+
     @model_validator(mode="after")
     def _tables_have_all_turns_and_samples(self) -> Self:
         sizes = {"N": len(self.conversations)}

@@ -4,12 +4,11 @@ An error in the reward function is raised: it would otherwise be learned.
 """
 
 import inspect
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from cobalt.errors import CobaltError, InputError, first_line
+from cobalt.errors import CobaltError, InputError, raised
 from cobalt.extraction import THINK_END, extract_code
 from cobalt.rewards import CountTokens, Thinking, o200k_counter, tokenizer_counter
 from cobalt.training.scoring import BATCH, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished, last_program
@@ -84,9 +83,7 @@ class ResponseScorer:
         except (CobaltError, *SERVICE_ERRORS):
             raise
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            problem = f"the reward function raised {type(error).__name__}: {first_line(error)}"
-            raise InputError(f"{problem} ({place.filename}, line {place.lineno})") from error
+            raise InputError(f"the reward function {raised(error)}") from error
 
     def counter(self) -> CountTokens:
         """Whose tokens the reward's format part counts."""

@@ -26,11 +26,15 @@ VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """Metrics by step, and the setting that costs need."""
+    """Metrics by step, and the settings."""
 
     steps: dict[int, dict[str, float]]
-    gpus: int
-    """Processes with a device each; on a CPU run, the one that stands for it."""
+    config: Mapping[str, Any]
+
+    @property
+    def gpus(self) -> int:
+        """Processes with a device each; on a CPU run, the one that stands for it."""
+        return self.config["trainer"]["n_gpus_per_node"] * self.config["trainer"]["nnodes"]
 
     def series(self, name: str) -> list[tuple[int, float]]:
         """(step, value) of one metric, where it was logged and finite."""
@@ -61,9 +65,9 @@ def read_training_log(path: str | Path) -> TrainingLog:
     manifest = training_manifest(path.parent)
     if not manifest.is_file():
         raise InputError.at(manifest, None, "no such file: it says what the run's examples and GPUs are")
+    log = TrainingLog(steps, read_manifest(manifest).get("config", {}))
     try:
-        trainer = read_manifest(manifest)["config"]["trainer"]
-        log = TrainingLog(steps, trainer["n_gpus_per_node"] * trainer["nnodes"])
+        _ = log.gpus
     except (KeyError, TypeError):
         raise InputError.at(manifest, None, NO_MANIFEST) from None
     if not log.timed_steps:

@@ -1,11 +1,9 @@
 """What the log of a training says of learning, and of its cost for each example."""
 
-import json
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from cobalt.records.training_run import training_manifest
 from cobalt.rewards import RewardParts
 from cobalt.training.training_log import BESIDE_TRAINING, STEP_TIME, VALIDATION, TrainingLog, read_training_log
 
@@ -18,8 +16,10 @@ TURN_MEASURES = ("solved", "kept", "broken", "repaired", "repeated")
 class LearningLog(TrainingLog):
     """With the number of examples, and the curves."""
 
-    batch_size: int
-    """Prompts (training examples) per step."""
+    @property
+    def batch_size(self) -> int:
+        """Prompts (training examples) per step."""
+        return self.config["data"]["train_batch_size"]
 
     @property
     def turns(self) -> set[int]:
@@ -43,6 +43,4 @@ class LearningLog(TrainingLog):
 
 def read_learning_log(path: Path) -> LearningLog:
     """As ``read_training_log`` reads it."""
-    log = read_training_log(path)
-    data = json.loads(training_manifest(path.parent).read_text())["config"]["data"]
-    return LearningLog(log.steps, log.gpus, data["train_batch_size"])
+    return LearningLog(**vars(read_training_log(path)))

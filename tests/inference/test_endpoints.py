@@ -158,6 +158,16 @@ async def test_an_answer_of_odd_types_costs_no_other_request(client: str, said: 
         assert client == "litellm" and answer.completion_tokens in (0, 7)  # which reads some of them
 
 
+@pytest.mark.parametrize("content", [b"<html>", b"[" * 200_000, b'{"data": "\xff'], ids=["a page", "deep", "torn"])
+async def test_a_list_of_models_that_cannot_be_read_is_no_server(monkeypatch, content: bytes) -> None:
+    monkeypatch.setattr("api_server.Handler.do_GET", lambda self: self.send(200, content))
+    with (
+        api_server(lambda body, attempt: ("ok", {})) as server,
+        pytest.raises(SetupError, match="no vLLM app or other"),
+    ):
+        await ask(server, "openai")
+
+
 @both_clients
 @pytest.mark.parametrize("address", ["http://HOST:PORT/v1", "http://[::1/v1", "http://key@127.0.0.1:x/v1"])
 async def test_what_is_no_address_is_refused_at_once(client: str, address: str) -> None:
