@@ -4,9 +4,9 @@
     python research/real/study.py --arm cobalt --seed 0 --model DIR --data DIR --out DIR
 
 DATA holds ``dev.jsonl``, ``test.jsonl``, ``perturbed.jsonl``, ``rft.jsonl``, ``dpo.jsonl``, and the parquet of
-``contexts/``, ``repairing/`` and ``problems/``; STUDY.md says which commands make them. Each stage is done once in
-OUT/ARM-SEED, so a second call goes on where the first was stopped, or asks other problems. ``done/`` holds the seconds
-that a stage took. Of a training's checkpoints the merged model stays.
+``contexts/``, ``repairing/``, ``wrong_10/``, ``wrong_25/`` and ``problems/``; STUDY.md says which commands make them.
+Each stage is done once in OUT/ARM-SEED, so a second call goes on where the first was stopped, or asks other problems.
+``done/`` holds the seconds that a stage took. Of a training's checkpoints the merged model stays.
 """
 
 import argparse
@@ -36,19 +36,26 @@ ARMS = {
     "dpo": ("dpo", "dpo.jsonl"),
     "cobalt": ("grpo_multi_turn", "contexts/train.parquet"),
     "repairing": ("grpo_multi_turn", "repairing/train.parquet"),
+    "wrong_10": ("grpo_multi_turn", "wrong_10/train.parquet"),
+    "wrong_25": ("grpo_multi_turn", "wrong_25/train.parquet"),
     "single_turn": ("grpo_single_turn", "problems/train.parquet"),
     "grpo_online": ("grpo_online", "problems/train.parquet"),
     "verpo_online": ("verpo_online", "problems/train.parquet"),
 }
 """Name: recipe (scripts/train_*.sh), and what it learns from, in DATA."""
 AS_A_USER = ("-n", 4, "--stop_at_success")
-ASKED = {"dev": AS_A_USER, "test": AS_A_USER, "perturbed": ("-n", 2, "--feedback_tests", "perturbed")}
-"""Problems of DATA, and how they are asked."""
-TURNS = 2  # after the first program
+TURNS = ("--num_turns", 2)  # after the first program
+ASKED = {
+    "dev": ("dev", (*AS_A_USER, *TURNS)),
+    "test": ("test", (*AS_A_USER, *TURNS)),
+    "perturbed": ("perturbed", ("-n", 2, "--feedback_tests", "perturbed", *TURNS)),
+    "long": ("test", ("-n", 1, "--num_turns", 8)),
+}
+"""Name: problems of DATA, and how they are asked."""
 SAMPLING = ("--temperature", 0.6, "--top_p", 0.95, "--max_tokens", 768)
 WITHOUT_END = 1_000_000
 """Epochs of a training that its budget ends."""
-SERVER = ("--max-model-len", 8192, "--max-num-seqs", 512)
+SERVER = ("--max-model-len", 16384, "--max-num-seqs", 512)
 REQUESTS = 640  # in flight: what the engine runs at a time and a quarter more
 ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm"
 SHARE = 0.1
@@ -108,10 +115,10 @@ class ArmPlace(Place):
         """Conversations about the test problems, which end as a user's would; then some under wrong feedback."""
         with self.served(model) as address:
             where = ("--api_base", address, "--max_in_flight", REQUESTS, "--executor", "local")
-            usual = ("--from_scratch", "--num_turns", TURNS, "--seed", 0, *SAMPLING, *where)
+            usual = ("--from_scratch", "--seed", 0, *SAMPLING, *where)
             for name in self.settings.ask:
-                flags = ASKED[name]
-                files = ("-i", self.settings.data / f"{name}.jsonl", "-o", self.out / f"{name}.turns.jsonl")
+                problems, flags = ASKED[name]
+                files = ("-i", self.settings.data / f"{problems}.jsonl", "-o", self.out / f"{name}.turns.jsonl")
                 self.stage(f"{name}-turns", self.run, "run_multi_turn_vllm.py", *files, *flags, *usual)
 
 
@@ -143,7 +150,7 @@ def main() -> None:
     settings.data, settings.out = settings.data.resolve(), settings.out.resolve()
     settings.start = (settings.start or settings.model).resolve()
     recipe, data = ARMS[settings.arm]
-    problems = [settings.data / f"{name}.jsonl" for name in settings.ask]
+    problems = [settings.data / f"{ASKED[name][0]}.jsonl" for name in settings.ask]
     for needed in (settings.model, settings.start, *problems, *([settings.data / data] if recipe else [])):
         if not needed.exists():
             raise InputError(f"{needed}: no such file or folder")

@@ -73,10 +73,14 @@ RATES = {
     "rft": ("RFT", "1e-5"),
     "rft_3e-5": ("RFT", "3e-5"),
     "rft_long": ("RFT, 10 epochs", "1e-5"),
+    "single_turn_1e-6": ("single-turn GRPO", "1e-6"),
     "single_turn": ("single-turn GRPO", "3e-6"),
     "single_turn_1e-5": ("single-turn GRPO", "1e-5"),
     "single_turn_3e-5": ("single-turn GRPO", "3e-5"),
+    "cobalt_1e-6": ("Cobalt", "1e-6"),
     "cobalt": ("Cobalt", "3e-6"),
+    "cobalt_1e-5": ("Cobalt", "1e-5"),
+    "cobalt_3e-5": ("Cobalt", "3e-5"),
     "dpo_3e-7": ("DPO", "3e-7"),
     "dpo": ("DPO", "1e-6"),
     "dpo_3e-6": ("DPO", "3e-6"),
@@ -84,6 +88,8 @@ RATES = {
 """Name of the folder, which is the arm's at its own learning rate: arm, rate."""
 RATE_FILE = "rates/{}.{}.counts.json.gz"
 """Of a name, and of the problems: dev, or test where the name is no arm's."""
+LONG_FILE = "{}.long.counts.json.gz"
+"""Of an arm: conversations that go on after success."""
 ONLINE = ("single_turn", "grpo_online", "verpo_online")
 """Arms that do not learn from stored conversations."""
 COMPARED = ("rft", "grpo_online")
@@ -140,16 +146,19 @@ def collect(out: Path, folder: Path) -> None:
         raise InputError(f"--collect {out}: no folder of study.py for any of {', '.join(STUDIES[folder])}")
     for name, test_set, seeds in rates:
         keep_counts(folder / RATE_FILE.format(name, test_set), name, test_set, seeds)
+    summaries: dict[str, list[Any]] = {}
+    for arm in STUDIES[folder]:
+        if seeds := asked(out, arm, "long"):
+            keep_counts(folder / LONG_FILE.format(arm), arm, "long", seeds)
+        if judged := [seed / SUMMARY for seed in sorted(out.glob(f"{arm}-[0-9]*")) if (seed / SUMMARY).exists()]:
+            summaries[arm] = [read_json(summary) for summary in judged]
     costs: dict[str, list[dict[str, float]]] = {}
     stages: dict[str, list[dict[str, int]]] = {}
-    summaries: dict[str, list[Any]] = {}
     for arm, seeds in seeds_of.items():
         keep_counts(folder / f"{arm}.counts.json.gz", arm, "test", seeds)
         if trainings := [seed for seed in seeds if (seed / "training").is_dir()]:
             costs[arm] = [cost_of(seed) for seed in trainings]
         stages[arm] = [{file.name: int(file.read_text()) for file in sorted(seed.glob("done/*"))} for seed in seeds]
-        if judged := [seed / SUMMARY for seed in seeds if (seed / SUMMARY).exists()]:
-            summaries[arm] = [read_json(summary) for summary in judged]
     for name, found in ((COST_FILE, costs), (STAGES_FILE, stages), (HACKING_FILE, summaries)):
         if (file := folder / name).exists():
             file.write_text(json.dumps(json.loads(file.read_text()) | found, indent=1) + "\n")
@@ -244,6 +253,18 @@ def rates_table(folder: Path, scores: Scores) -> list[dict[str, Cell]]:
             minus = None if name == "base" else "base"
             row[test_set] = percent(rate(both, name, LAST, minus)) if name in both else None
         rows.append(row)
+    return rows
+
+
+def long_table(folder: Path) -> list[dict[str, Cell]]:
+    """Right programs by turn where conversations go on after success, percent."""
+    rows: list[dict[str, Cell]] = []
+    for file in sorted(folder.glob(LONG_FILE.format("*"))):
+        seeds = [one.problems for one in read_evaluations(file)]
+        samples = sum(one.samples for problems in seeds for one in problems)
+        solved_T = np.sum([one.solved_T for problems in seeds for one in problems], axis=0)
+        shares = {str(turn + 1): f"{100 * solved / samples:.1f}" for turn, solved in enumerate(solved_T)}
+        rows.append({"arm": ARMS[file.name.partition(".")[0]], **shares})
     return rows
 
 
@@ -378,12 +399,13 @@ def main() -> None:
         collect(args.collect, folder)
     scores, costs = kept(folder)
     tables = [main_table(scores, costs), tables_of_tests(scores), trainings_table(scores), set_table(scores)]
+    tables += [hacking_table(json.loads((folder / HACKING_FILE).read_text()))]
     if folder == FOLDER:
-        tables += [hacking_table(json.loads((FOLDER / HACKING_FILE).read_text()))]
         tables += [labels_table(json.loads((FOLDER / LABELS_FILE).read_text()))]
         tables += [teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text()))]
     else:
-        tables += [rates_table(folder, scores), stages_table(json.loads((folder / STAGES_FILE).read_text()))]
+        tables += [long_table(folder), rates_table(folder, scores)]
+        tables += [stages_table(json.loads((folder / STAGES_FILE).read_text()))]
     for rows in tables:
         print(markdown_table(list(rows[0]), ([show(cell) for cell in row.values()] for row in rows)), "\n")
     if folder == FOLDER:
