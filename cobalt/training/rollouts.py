@@ -1,12 +1,15 @@
 """What comes back from veRL's rollouts, and what was lost on the way."""
 
+import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+import ray
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils import tensordict_utils as tu
 
@@ -15,9 +18,41 @@ from cobalt.training.batch_scores import fill_with_mean, neutralise_groups
 from cobalt.training.manager import VALIDATES
 from cobalt.training.scoring import INFRA
 
+_ray_class: Any = AgentLoopWorkerTQ
+PlainWorker: Any = _ray_class.__ray_metadata__.modified_class.__ray_actor_class__
+"""The class as veRL wrote it. Of the one that Ray made of it, Ray would take the name for ours."""
+
+
+class CobaltAgentLoopWorker(PlainWorker):
+    """veRL's. Its process can start before there is an engine, which ``connect`` tells it of."""
+
+    def __init__(self, *_config_alone: Any) -> None: ...
+
+    def connect(self, *engine: Any) -> None:
+        """Make the worker. ``engine``: what veRL's takes when it is made."""
+        super().__init__(*engine)
+
 
 class CobaltAgentLoopManager(AgentLoopManagerTQ):
-    """veRL's. It also tells agent loops and the reward manager whether a row is for validation."""
+    """veRL's. It also tells agent loops and the reward manager whether a row is for validation.
+
+    Its workers' processes import what they need while model and engine start, and not when the first step waits.
+    """
+
+    _started: ClassVar[list[Any]] = []
+
+    @classmethod
+    async def start_workers(cls, config: Any) -> None:
+        """Start the processes of the workers, which ``create`` then connects. ``config``: of the training."""
+        early = cls(config, llm_client=None)
+        early.agent_loop_workers_class = ray.remote(CobaltAgentLoopWorker)
+        await AgentLoopManagerTQ._init_agent_loop_workers(early)
+        cls._started = early.agent_loop_workers
+
+    async def _init_agent_loop_workers(self) -> None:
+        self.agent_loop_workers = self._started
+        engine = self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles
+        await asyncio.gather(*[worker.connect.remote(*engine) for worker in self.agent_loop_workers])
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Begin the rollouts of ``prompts``."""

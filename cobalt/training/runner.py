@@ -1,5 +1,6 @@
 """How training comes to Ray: veRL's main loop with our trainer."""
 
+import asyncio
 import os
 import secrets
 from collections.abc import Callable
@@ -26,8 +27,9 @@ from cobalt.training.config import (
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import CPU_BACKEND
 
-PlainRunner: Any = main_ppo.TaskRunnerV1.__ray_metadata__.modified_class  # pyright: ignore[reportAttributeAccessIssue]
-"""The class that veRL has decorated with ``ray.remote``."""
+_ray_class: Any = main_ppo.TaskRunnerV1
+PlainRunner: Any = _ray_class.__ray_metadata__.modified_class.__ray_actor_class__
+"""The class as veRL wrote it, without what Ray made of it."""
 
 
 class Runner(PlainRunner):
@@ -36,7 +38,9 @@ class Runner(PlainRunner):
     def run(self, config: Any) -> None:
         """Train."""
         import cobalt.training.trainer  # noqa: F401 - registers
+        from cobalt.training.rollouts import CobaltAgentLoopManager
 
+        asyncio.run(CobaltAgentLoopManager.start_workers(config))
         super().run(config)
 
 

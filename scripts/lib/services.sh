@@ -29,9 +29,11 @@ free_port() { "$PYTHON" -c 'from cobalt.serving.ports import free_port; print(fr
 
 start_ray() {
   local log=$1/ray.log deadline port lock hidden=()
+  local cores
+  cores=$(env -u OMP_NUM_THREADS nproc)
   # Ray's CPUs are logical: up to three with each of veRL's GPUs, two more, and the machine's cores for an evaluator that
   # reserves some. With fewer of them veRL waits without a word.
-  local devices=(--num-cpus $((3 * ${N_GPUS:-8} + 2 + $(env -u OMP_NUM_THREADS nproc))))
+  local devices=(--num-cpus $((3 * ${N_GPUS:-8} + 2 + cores)))
   if [[ ${PRESET:-} == cpu ]]; then # veRL then asks for GPUs that are not there: as many as the preset says
     devices+=(--num-gpus "${N_GPUS:-2}")
     hidden=(-u CUDA_VISIBLE_DEVICES) # Ray refuses to have more GPUs than it names
@@ -42,7 +44,7 @@ start_ray() {
   [[ $RAY_AUTH_MODE != token ]] || export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)}
   export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 # on Linux too: Ray's ports listen on the loopback interface alone
   # One after the other for every eight cores: heads that start together on few of them time each other out.
-  exec {lock}>>"${TMPDIR:-/tmp}/cobalt-ray-$UID-$((BASHPID % (1 + $(nproc) / 8))).lock"
+  exec {lock}>>"${TMPDIR:-/tmp}/cobalt-ray-$UID-$((BASHPID % (1 + cores / 8))).lock"
   flock "$lock"
   deadline=$((SECONDS + START_TIMEOUT_S))
   port=$(free_port)

@@ -284,7 +284,7 @@ def ray_process(root, title):
     raise LookupError(title)
 
 
-@pytest.mark.parametrize("title", ["WorkerDict", "AgentLoopWorkerTQ", "TransferQueueController"])
+@pytest.mark.parametrize("title", ["WorkerDict", "CobaltAgentLoopWorker", "TransferQueueController"])
 def test_a_killed_process_is_named_in_one_line_and_loses_no_step(tmp_path, title):
     """veRL waits without end for its agent loops and its queue."""
     write_data(tmp_path, make_rows(16), make_rows(4))

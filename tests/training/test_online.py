@@ -38,6 +38,7 @@ from verl.workers.engine_workers import TrainingWorker
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.prompts import COBALT, described, first_messages, problem_instruction
 from cobalt.training import manager as manager_module
+from cobalt.training import rollouts
 from cobalt.training import trainer as trainer_module
 from cobalt.training import updates as updates_module
 from cobalt.training import worker as worker_module
@@ -46,7 +47,7 @@ from cobalt.training.batch_scores import InfraGuard
 from cobalt.training.config import completed
 from cobalt.training.manager import PROGRAMS, VALIDATES, SharedService
 from cobalt.training.online import Program, group_advantages, shares_of_updates, turn_advantages
-from cobalt.training.rollouts import CobaltAgentLoopManager
+from cobalt.training.rollouts import CobaltAgentLoopManager, CobaltAgentLoopWorker
 from cobalt.training.settings import Method, TrainingConfig
 from cobalt.training.trainer import CobaltTrainerSync
 
@@ -306,6 +307,34 @@ async def test_an_error_of_the_agent_loop_ends_training(play, monkeypatch, publi
     queue, _, config, _ = await play([[RIGHT], [RIGHT]], public=public)
     with pytest.raises(InputError, match=told):
         trained(queue, config, monkeypatch)
+
+
+async def test_workers_start_without_an_engine_and_get_it_later(monkeypatch):
+    """Their imports take as long as the engine's start, beside it."""
+    made = []
+
+    class Process:
+        def __init__(self, *given):
+            made.append(given)
+            self.connect = SimpleNamespace(remote=self.connected)
+
+        async def connected(self, *engine):
+            if engine[1] == "broken":
+                raise ValueError(engine[1])
+            made.append(engine)
+
+    options = SimpleNamespace(options=lambda **_placed: SimpleNamespace(remote=Process))
+    monkeypatch.setattr(rollouts.ray, "remote", lambda kind: options if kind is CobaltAgentLoopWorker else kind)
+    monkeypatch.setattr(
+        rollouts.ray, "nodes", lambda: [{"NodeID": "ab" * 28, "Alive": True, "Resources": {"CPU": 4.0}}]
+    )
+    config = compose("actor_rollout_ref.rollout.agent.num_workers=2", recipe="multi_turn")
+    await CobaltAgentLoopManager.start_workers(config)
+    assert made == [(config, None, None, None)] * 2
+    await CobaltAgentLoopManager.create(config, "engine", {}, ["reward"])
+    assert made[2:] == [(config, "engine", {}, ["reward"])] * 2
+    with pytest.raises(ValueError, match="broken"):
+        await CobaltAgentLoopManager.create(config, "broken")
 
 
 @pytest.mark.parametrize("validates", [False, True])

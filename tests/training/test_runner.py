@@ -146,9 +146,9 @@ def dead(reason, name="create.<locals>.WorkerDict"):
 def test_a_killed_process_ends_a_training_that_waits_for_it():
     """veRL waits for its agent loops and its queue without end. What it ends itself is no such process."""
     shut_down = [dead(reason) for reason in ("RAY_KILL", "OUT_OF_SCOPE", "REF_DELETED")]
-    told = ended([*shut_down, dead("WORKER_DIED", "AgentLoopWorkerTQ")])
+    told = ended([*shut_down, dead("WORKER_DIED", "CobaltAgentLoopWorker")])
     assert isinstance(told, CobaltError) and told.exit_code == 1
-    assert str(told).startswith("process 7 (AgentLoopWorkerTQ) was killed, perhaps for want of memory")
+    assert str(told).startswith("process 7 (CobaltAgentLoopWorker) was killed, perhaps for want of memory")
 
 
 @pytest.mark.parametrize(
