@@ -7,16 +7,21 @@ import pytest
 
 from cobalt import statistics
 from cobalt.errors import InputError
+from cobalt.evaluation.files import read_evaluations
 from cobalt.tables import show
 from research.real.study_tables import (
     COST_FILE,
     FOLDER,
+    HACKING_FILE,
+    LONG_FILE,
     SMALL,
     STAGES_FILE,
     STUDIES,
+    SUMMARY,
     TEACHER_FILE,
     collect,
     kept,
+    long_table,
     main_table,
     rates_table,
     set_table,
@@ -41,6 +46,13 @@ def test_the_page_shows_what_each_learning_rate_gives():
     page = (FOLDER.parent / "STUDY.md").read_text().replace("*", "")
     for row in rates_table(SMALL, kept(SMALL)[0]):
         assert f"| {' | '.join(map(show, row.values()))} |" in page
+
+
+def test_the_page_tells_of_conversations_that_go_on_after_success():
+    (base,) = long_table(SMALL)
+    page = (FOLDER.parent / "STUDY.md").read_text()
+    assert f"the base has {base['1']} % at the first, {base['3']} at the third, and the same to the ninth" in page
+    assert list(base.values())[3:] == [base["3"]] * 7
 
 
 def test_the_page_shows_the_seconds_of_each_stage():
@@ -74,9 +86,16 @@ def test_an_arm_is_collected_and_the_others_stay(tmp_path, monkeypatch):
     (out / "dpo-0" / "test.jsonl.counts.json").write_bytes(counts)
     study.mkdir()
     (study / "base.counts.json.gz").write_bytes((SMALL / "base.counts.json.gz").read_bytes())
+    (out / "base-0").mkdir()
+    (out / "base-0" / "long.jsonl.counts.json").write_bytes(counts)
+    (out / "base-0" / SUMMARY).write_text('{"abandoned": 3}')
+    (study / HACKING_FILE).write_text('{"dpo": [{}]}')
     (study / COST_FILE).write_text('{"collection": [{"gpu_seconds": 1}]}')
     (study / STAGES_FILE).write_text('{"base": [{"asked": 2}]}')
     collect(out, study)
+    assert json.loads((study / HACKING_FILE).read_text()) == {"dpo": [{}], "base": [{"abandoned": 3}]}
+    (long,) = read_evaluations(study / LONG_FILE.format("base"))
+    assert long.problems == kept(SMALL)[0]["dpo"][0]
     assert kept(study) == ({arm: kept(SMALL)[0][arm] for arm in ("base", "dpo")}, {"collection": [{"gpu_seconds": 1}]})
     assert json.loads((study / STAGES_FILE).read_text()) == {"base": [{"asked": 2}], "dpo": [{"train": 70}]}
 
