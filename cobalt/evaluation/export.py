@@ -1,35 +1,42 @@
 """``--export livecodebench``: programs as LiveCodeBench's own runner reads a custom evaluator's output."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from cobalt.errors import InputError, SetupError
 from cobalt.evaluation.files import first_pass
 from cobalt.extraction import extract_code
 from cobalt.records.jsonl import write_whole
-from cobalt.records.rows import Evaluated, read_rows, responses_of
+from cobalt.records.rows import Evaluated, MultiTurn, read_rows, responses_of
+
+
+def refuse_unfit(path: Path, rows: Iterable[MultiTurn]) -> None:
+    """Raise ``InputError`` for the first row of ``path`` that this runner would judge otherwise or not at all."""
+    samples = None
+    for row in rows:
+        samples = samples or len(row.conversations)
+        if row.row.get("functional") == "stdin" and row.row.get("starter_code"):
+            why = "its programs read stdin, and LiveCodeBench calls a function: import with --functional call"
+        elif len(row.conversations) != samples:
+            why = "LiveCodeBench wants as many samples of each problem"
+        else:
+            continue
+        raise InputError.at(path, None, f"problem {row.id!r}: --export livecodebench: {why}")
 
 
 def export_livecodebench(output: Path) -> Path:
     """Write the submitted program of each sample in ``output``, ``X.jsonl``, to ``X.livecodebench.json``; its path.
 
-    A program is empty where a response holds none. Raises ``InputError`` for rows that this runner would judge
-    otherwise or not at all, ``SetupError`` after infrastructure failures: there an empty program would count as wrong.
+    A program is empty where a response holds none. Raises ``SetupError`` after infrastructure failures: there an empty
+    program would count as wrong.
     """
     entries = []
     for row in read_rows(output, Evaluated):
-
-        def refused(why: str, row: Evaluated = row) -> InputError:
-            return InputError.at(output, None, f"problem {row.id!r}: --export livecodebench: {why}")
-
-        if (public_TN := row.public_pass_rates) is None:
-            raise refused("it has no public_pass_rates, which tell the submitted program")
-        if row.row.get("functional") == "stdin" and row.row.get("starter_code"):
-            raise refused("its programs read stdin, and LiveCodeBench calls a function: import with --functional call")
         if any(None in rates_T for rates_T in row.all_pass_rates):
-            raise SetupError(f"{refused('infrastructure failures')}; run the same command again")
-        if entries and len(entries[0]["code_list"]) != len(row.conversations):
-            raise refused("LiveCodeBench wants as many samples of each problem")
+            raise SetupError(f"{output}: --export livecodebench: infrastructure failures; run the same command again")
+        public_TN = row.public_pass_rates
+        assert public_TN is not None  # ``MultiTurn`` has them
         texts_N = [responses_of(messages) for messages in row.conversations]
         last_N = [min(first_pass(public_TN, sample), len(texts) - 1) for sample, texts in enumerate(texts_N)]
         programs = [extract_code(texts[last], row.extraction) for texts, last in zip(texts_N, last_N, strict=True)]

@@ -77,18 +77,27 @@ def test_the_export_to_livecodebench_holds_the_submitted_programs(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "complaint"),
+    ("change", "complaint"),
     [
-        ({"public_pass_rates": None}, InputError, "has no public_pass_rates"),
-        ({"functional": "stdin", "starter_code": "class Solution:"}, InputError, "import with --functional call"),
-        ({"all_pass_rates": [[0, 1, 0], [0, None, None], [1, 1, 1]]}, SetupError, "run the same command again"),
+        ({"functional": "stdin", "starter_code": "class Solution:"}, "import with --functional call"),
+        (row(PUBLIC[:1], HIDDEN[:1], TOKENS[:1]), "as many samples of each problem"),
     ],
 )
-def test_what_livecodebench_would_judge_otherwise_is_not_exported(
-    change: dict[str, Any], error: type[Exception], complaint: str, tmp_path: Path
+def test_what_livecodebench_would_judge_otherwise_is_refused_before_a_program_runs(
+    change: dict[str, Any], complaint: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(error, match=complaint):
-        exported(tmp_path / "out.jsonl", {**with_programs(row(PUBLIC, HIDDEN, TOKENS)), **change})
+    path, tests = tmp_path / "turns.jsonl", {"hidden_test_cases": {"inputs": ["1"], "outputs": ["1"]}}
+    told = {**row(PUBLIC, HIDDEN, TOKENS), **tests}
+    write_jsonl(path, [told, {**told, **change, "id": 2}])
+    with pytest.raises(InputError, match=f"problem 2: .*{complaint}"):
+        main(EvaluationConfig(input_file=path, output_file=tmp_path / "out.jsonl", export="livecodebench"))
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_infrastructure_failures_are_not_exported(tmp_path: Path) -> None:
+    lost = {"all_pass_rates": [[0, 1, 0], [0, None, None], [1, 1, 1]]}
+    with pytest.raises(SetupError, match="run the same command again"):
+        exported(tmp_path / "out.jsonl", {**with_programs(row(PUBLIC, HIDDEN, TOKENS)), **lost})
 
 
 def test_files_that_do_not_tell_have_no_submitted_program() -> None:
