@@ -180,6 +180,7 @@ def main(config: BanditPromptsConfig) -> None:
                 yield spool.read(ends[i + 1] - ends[i])
 
         stats.records_written = write_lines(config.output_file, lines())
+        stats.surplus = len(ends) - 1 - stats.records_written
         run.counts, run.origin = stats.counts(), origin
 
     kind = "Bandit prompts" if config.purpose == "grpo" else f"Examples for {config.purpose.upper()}"
@@ -265,7 +266,7 @@ class SetStats:
     """What a set is made of, collected while it is built; contexts are those before the mix with perturbed ones."""
 
     def __init__(self) -> None:
-        self.invalid_lines = self.records_written = self.unanswered = 0
+        self.invalid_lines = self.records_written = self.unanswered = self.surplus = 0
         self._problems: Counter[str] = Counter()
         self._sizes: Counter[int] = Counter()
         self._trajectories: Counter[str] = Counter()
@@ -302,6 +303,7 @@ class SetStats:
             "contexts": {name: len(tokens) for name, tokens in self._tokens_by_name.items()},
             "contexts_without_answers": self.unanswered,
             "invalid_lines_skipped": self.invalid_lines,
+            "records_left_out_for_shares": self.surplus,
             "records_written": self.records_written,
         }
 
@@ -320,5 +322,6 @@ class SetStats:
             **contexts,
             **({"contexts without stored answers": self.unanswered} if self.unanswered else {}),
             "invalid lines skipped": self.invalid_lines,
+            **({"records left out for --keep, --perturbed_ratio": self.surplus} if self.surplus else {}),
             "records written": self.records_written,
         }

@@ -164,8 +164,10 @@ def test_what_gives_no_set_is_refused(tmp_path: Path, model: Path, capsys, monke
     assert complaint in one_complaint(capsys) and not list(tmp_path.glob("out*"))
 
 
-def test_the_table_adds_up(tmp_path: Path, model: Path, capsys) -> None:
-    build([evaluated("a", IMPROVING * 6), evaluated("b", [[1.0, 1.0, 1.0]] * 2)], tmp_path, model, "--stats")
+@pytest.mark.parametrize("shares", [(), ("--keep", 0)])
+def test_the_table_adds_up(tmp_path: Path, model: Path, capsys, shares) -> None:
+    rows = [evaluated("a", IMPROVING * 6), evaluated("b", [[1.0, 1.0, 1.0]] * 2)]
+    build(rows, tmp_path, model, "--stats", *shares)
     said, tokens = re.subn(r" \(tokens p50 / p90 / max: \d+ / \d+ / \d+\)", "", capsys.readouterr().out)
     rows = [re.split(r"\s{2,}", line.replace("│", "  ").strip()) for line in said.splitlines()]
     of = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdecimal()}
@@ -174,7 +176,9 @@ def test_the_table_adds_up(tmp_path: Path, model: Path, capsys) -> None:
         read == 6 * len(IMPROVING) + 2 == sum(number for name, number in of.items() if name.startswith("trajectories"))
     )
     contexts = [number for name, number in of.items() if name.startswith("contexts")]
-    assert len(contexts) == tokens > 1 and sum(contexts) == of["records written"]
+    left_out = of.get("records left out for --keep, --perturbed_ratio", 0)
+    assert len(contexts) == tokens > 1 and sum(contexts) == of["records written"] + left_out
+    assert (left_out > 0) == bool(shares)
 
 
 def ragged() -> dict:
