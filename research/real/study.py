@@ -43,12 +43,11 @@ ARMS = {
     "verpo_online": ("verpo_online", "problems/train.parquet"),
 }
 """Name: recipe (scripts/train_*.sh), and what it learns from, in DATA."""
-AS_A_USER = ("-n", 4, "--stop_at_success")
-TURNS = ("--num_turns", 2)  # after the first program
+AS_A_USER = ("-n", 4, "--stop_at_success", "--num_turns", 2)
 ASKED = {
-    "dev": ("dev", (*AS_A_USER, *TURNS)),
-    "test": ("test", (*AS_A_USER, *TURNS)),
-    "perturbed": ("perturbed", ("-n", 2, "--feedback_tests", "perturbed", *TURNS)),
+    "dev": ("dev", AS_A_USER),
+    "test": ("test", AS_A_USER),
+    "perturbed": ("perturbed", ("-n", 2, "--feedback_tests", "perturbed", "--num_turns", 2)),
     "long": ("test", ("-n", 1, "--num_turns", 8)),
 }
 """Name: problems of DATA, and how they are asked."""

@@ -135,30 +135,26 @@ def set_of(problem: ProblemScores) -> str:
 
 def collect(out: Path, folder: Path) -> None:
     """Write into ``folder`` the counts of what ``out`` has folders of, and what the arms' trainings cost."""
-    seeds_of = {arm: seeds for arm in STUDIES[folder] if (seeds := asked(out, arm, "test"))}
-    rates = [
-        (name, test_set, seeds)
-        for name in ("base", *RATES)
-        for test_set in ("dev", "test")
-        if (test_set == "dev" or name not in ARMS) and (seeds := asked(out, name, test_set))
-    ]
-    if not seeds_of and not rates:
-        raise InputError(f"--collect {out}: no folder of study.py for any of {', '.join(STUDIES[folder])}")
-    for name, test_set, seeds in rates:
-        keep_counts(folder / RATE_FILE.format(name, test_set), name, test_set, seeds)
-    summaries: dict[str, list[Any]] = {}
-    for arm in STUDIES[folder]:
-        if seeds := asked(out, arm, "long"):
-            keep_counts(folder / LONG_FILE.format(arm), arm, "long", seeds)
-        if judged := [seed / SUMMARY for seed in sorted(out.glob(f"{arm}-[0-9]*")) if (seed / SUMMARY).exists()]:
-            summaries[arm] = [read_json(summary) for summary in judged]
+    arms = STUDIES[folder]
+    files = [(f"{arm}.counts.json.gz", arm, "test") for arm in arms]
+    files += [(LONG_FILE.format(arm), arm, "long") for arm in arms]
+    for name in ("base", *RATES):
+        test_sets = ("dev",) if name in ARMS else ("dev", "test")
+        files += [(RATE_FILE.format(name, test_set), name, test_set) for test_set in test_sets]
+    counted = [(*place, seeds) for place in files if (seeds := asked(out, *place[1:]))]
+    judged = {arm: seeds for arm in arms if (seeds := holding(out, arm, SUMMARY))}
+    if not counted and not judged:
+        raise InputError(f"--collect {out}: no folder of study.py for any of {', '.join(arms)}")
+    for file, name, test_set, seeds in counted:
+        keep_counts(folder / file, name, test_set, seeds)
     costs: dict[str, list[dict[str, float]]] = {}
     stages: dict[str, list[dict[str, int]]] = {}
-    for arm, seeds in seeds_of.items():
-        keep_counts(folder / f"{arm}.counts.json.gz", arm, "test", seeds)
-        if trainings := [seed for seed in seeds if (seed / "training").is_dir()]:
-            costs[arm] = [cost_of(seed) for seed in trainings]
-        stages[arm] = [{file.name: int(file.read_text()) for file in sorted(seed.glob("done/*"))} for seed in seeds]
+    for arm in arms:
+        if seeds := asked(out, arm, "test"):
+            if trainings := [seed for seed in seeds if (seed / "training").is_dir()]:
+                costs[arm] = [cost_of(seed) for seed in trainings]
+            stages[arm] = [{file.name: int(file.read_text()) for file in sorted(seed.glob("done/*"))} for seed in seeds]
+    summaries = {arm: [read_json(seed / SUMMARY) for seed in seeds] for arm, seeds in judged.items()}
     for name, found in ((COST_FILE, costs), (STAGES_FILE, stages), (HACKING_FILE, summaries)):
         if (file := folder / name).exists():
             file.write_text(json.dumps(json.loads(file.read_text()) | found, indent=1) + "\n")
@@ -166,7 +162,12 @@ def collect(out: Path, folder: Path) -> None:
 
 def asked(out: Path, name: str, test_set: str) -> list[Path]:
     """The folders of a name's seeds in which these problems are counted."""
-    return [seed for seed in sorted(out.glob(f"{name}-[0-9]*")) if counts_path(seed / f"{test_set}.jsonl").exists()]
+    return holding(out, name, counts_path(Path(f"{test_set}.jsonl")).name)
+
+
+def holding(out: Path, name: str, file: str) -> list[Path]:
+    """The folders of a name's seeds that hold this file."""
+    return [seed for seed in sorted(out.glob(f"{name}-[0-9]*")) if (seed / file).exists()]
 
 
 def keep_counts(path: Path, arm: str, test_set: str, seeds: Sequence[Path]) -> None:

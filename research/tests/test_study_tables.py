@@ -118,6 +118,16 @@ def test_rates_are_collected_with_what_was_asked(tmp_path, monkeypatch):
     }
 
 
+def test_arms_that_were_not_asked_the_test_problems_are_collected(tmp_path, monkeypatch):
+    study, arm = tmp_path / "study", tmp_path / "out" / "base-0"
+    monkeypatch.setitem(STUDIES, study, ["base"])
+    study.mkdir()
+    arm.mkdir(parents=True)
+    (arm / "long.jsonl.counts.json").write_bytes(gzip.decompress((SMALL / LONG_FILE.format("base")).read_bytes()))
+    collect(tmp_path / "out", study)
+    assert long_table(study) == long_table(SMALL)
+
+
 def test_a_folder_without_an_arm_is_refused(tmp_path):
     with pytest.raises(InputError, match="for any of base, rft"):
         collect(tmp_path, FOLDER)
