@@ -18,7 +18,7 @@ from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
 from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
-from cobalt.evaluation.export import export_livecodebench, refuse_unfit
+from cobalt.evaluation.export import export_livecodebench, exportable
 from cobalt.evaluation.files import ProblemScores, counts_path, one_label, read_evaluation, write_counts
 from cobalt.evaluation.summary import compare, summarise, write_report
 from cobalt.extraction import Rule, extract_code, rules_differ
@@ -69,10 +69,9 @@ async def _evaluate(
 
     check_paths([config.input_file, *([config.compare] if config.compare else [])], [config.output_file])
     invalid = InvalidLines(config.skip_invalid)
-    ids, labels = zip(*((row.id, row.feedback) for row in rows(invalid)), strict=True)
+    checked = exportable(config.input_file, rows(invalid)) if config.export else rows(invalid)
+    ids, labels = zip(*((row.id, row.feedback) for row in checked), strict=True)
     one_label(config.input_file, set(labels))
-    if config.export:
-        refuse_unfit(config.input_file, rows(InvalidLines(config.skip_invalid, quiet=True)))
     if config.compare and not {id_key(id_) for id_ in ids} & {id_key(other.id) for other in others}:
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
     async with open_execution_service(config.executor, config.checker) as execution:

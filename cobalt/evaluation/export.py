@@ -1,7 +1,7 @@
 """``--export livecodebench``: programs as LiveCodeBench's own runner reads a custom evaluator's output."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cobalt.errors import InputError, SetupError
@@ -11,18 +11,18 @@ from cobalt.records.jsonl import write_whole
 from cobalt.records.rows import Evaluated, MultiTurn, read_rows, responses_of
 
 
-def refuse_unfit(path: Path, rows: Iterable[MultiTurn]) -> None:
-    """Raise ``InputError`` for the first row of ``path`` that this runner would judge otherwise or not at all."""
+def exportable(path: Path, rows: Iterable[MultiTurn]) -> Iterator[MultiTurn]:
+    """The rows of ``path``. Raises ``InputError`` at one that this runner would judge otherwise or not at all."""
     samples = None
     for row in rows:
-        samples = samples or len(row.conversations)
+        samples, why = samples or len(row.conversations), None
         if row.row.get("functional") == "stdin" and row.row.get("starter_code"):
             why = "its programs read stdin, and LiveCodeBench calls a function: import with --functional call"
         elif len(row.conversations) != samples:
             why = "LiveCodeBench wants as many samples of each problem"
-        else:
-            continue
-        raise InputError.at(path, None, f"problem {row.id!r}: --export livecodebench: {why}")
+        if why is not None:
+            raise InputError.at(path, None, f"problem {row.id!r}: --export livecodebench: {why}")
+        yield row
 
 
 def export_livecodebench(output: Path) -> Path:

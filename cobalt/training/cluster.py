@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from cobalt.cli.entry import for_the_user
 from cobalt.errors import CobaltError
@@ -45,6 +46,11 @@ def logger_variables(folder: Path) -> dict[str, str]:
     given = {name: os.environ.get(name) or folder / place for name, place in LOGGER_FOLDERS.items()}
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.absolute()}/mlflow.db"
     return {**{name: os.path.abspath(path) for name, path in given.items()}, "MLFLOW_TRACKING_URI": uri}
+
+
+def as_written(actor_class: Any) -> Any:
+    """The class that ``ray.remote`` has decorated. A subclass of what Ray made of it would have its name in Ray."""
+    return actor_class.__ray_metadata__.modified_class.__ray_actor_class__
 
 
 def cause_of(error: Exception) -> Exception:

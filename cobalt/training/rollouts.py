@@ -15,15 +15,12 @@ from verl.utils import tensordict_utils as tu
 
 from cobalt.errors import InputError, SetupError
 from cobalt.training.batch_scores import fill_with_mean, neutralise_groups
+from cobalt.training.cluster import as_written
 from cobalt.training.manager import VALIDATES
 from cobalt.training.scoring import INFRA
 
-_ray_class: Any = AgentLoopWorkerTQ
-PlainWorker: Any = _ray_class.__ray_metadata__.modified_class.__ray_actor_class__
-"""The class as veRL wrote it. Of the one that Ray made of it, Ray would take the name for ours."""
 
-
-class CobaltAgentLoopWorker(PlainWorker):
+class CobaltAgentLoopWorker(as_written(AgentLoopWorkerTQ)):
     """veRL's. Its process can start before there is an engine, which ``connect`` tells it of."""
 
     def __init__(self, *_config_alone: Any) -> None: ...

@@ -15,7 +15,7 @@ from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from cobalt.errors import SetupError
 from cobalt.records.manifest import without_userinfo
 from cobalt.serving.handles import cluster_address
-from cobalt.training.cluster import CPUS_PER_GPU, RUNNER, cpu_variables, cpus_of_node, logger_variables
+from cobalt.training.cluster import CPUS_PER_GPU, RUNNER, as_written, cpu_variables, cpus_of_node, logger_variables
 from cobalt.training.config import (
     BASE_RANK,
     PLAIN_ENGINE,
@@ -27,12 +27,8 @@ from cobalt.training.config import (
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import CPU_BACKEND
 
-_ray_class: Any = main_ppo.TaskRunnerV1
-PlainRunner: Any = _ray_class.__ray_metadata__.modified_class.__ray_actor_class__
-"""The class as veRL wrote it, without what Ray made of it."""
 
-
-class Runner(PlainRunner):
+class Runner(as_written(main_ppo.TaskRunnerV1)):
     """veRL's task runner, in whose process our trainer is registered."""
 
     def run(self, config: Any) -> None:
