@@ -75,12 +75,15 @@ def test_what_the_set_up_for_gpus_lacks_is_said_in_one_line(tmp_path, arguments,
 
 @pytest.fixture
 def set_up(tmp_path):
-    """Calls the set-up with a stand-in for Python: its environments are real, its pip only says what is in ``pip``."""
+    """Calls the set-up with a stand-in for Python of a version that nobody has.
+
+    Its environments are real, its pip only says what is in ``pip``.
+    """
     python = tmp_path / "python"
     python.write_text(
         f"""#!/bin/sh
 case "$*" in
-  --version) echo "Python ${{VERSION:-3.11.2}}" ;;
+  --version) echo "Python 3.11.99" ;;
   "-m venv "*) shift 2; {sys.executable} -m venv --without-pip "$@"
     for folder; do :; done; ln -sf {python} "$folder/bin/python" ;;
   "-m pip "*) echo "Collecting torch"; [ ! -e {tmp_path}/pip ] || {{ cat {tmp_path}/pip; exit 1; }} ;;
