@@ -16,18 +16,13 @@ from verl.utils import tensordict_utils as tu
 from cobalt.errors import InputError, SetupError
 from cobalt.training.batch_scores import fill_with_mean, neutralise_groups
 from cobalt.training.cluster import as_written
+from cobalt.training.early import Waiting
 from cobalt.training.manager import VALIDATES
 from cobalt.training.scoring import INFRA
 
 
-class CobaltAgentLoopWorker(as_written(AgentLoopWorkerTQ)):
-    """veRL's. Its process can start before there is an engine, which ``connect`` tells it of."""
-
-    def __init__(self, *_config_alone: Any) -> None: ...
-
-    def connect(self, *engine: Any) -> None:
-        """Make the worker. ``engine``: what veRL's takes when it is made."""
-        super().__init__(*engine)
+class CobaltAgentLoopWorker(Waiting, as_written(AgentLoopWorkerTQ)):
+    """veRL's. Its process can start before there is an engine."""
 
 
 class CobaltAgentLoopManager(AgentLoopManagerTQ):

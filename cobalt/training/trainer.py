@@ -22,6 +22,7 @@ from cobalt.records.training_run import append_metrics, saved_steps
 from cobalt.training.batch_scores import InfraGuard, judging_metrics, reward_metrics, turn_metrics
 from cobalt.training.checkpoints import remove_old_checkpoints, whole_checkpoint
 from cobalt.training.config import OWN_OLD, TRAINER_PREFIX, has_own_manager, has_own_old
+from cobalt.training.early import start_servers
 from cobalt.training.manager import ERROR, PROGRAMS
 from cobalt.training.online import OVERLONG, Program, turn_advantages
 from cobalt.training.resume import CHECKPOINT
@@ -76,6 +77,16 @@ class CobaltTrainer(PPOTrainer):
         super()._init_resource_pool_mgr()
         if self._method is not None:
             self.role_worker_mapping = dict.fromkeys(self.role_worker_mapping, ray.remote(CobaltWorker))
+
+    @property
+    def actor_rollout_wg(self) -> Any:
+        """veRL sets it when the processes of the models start, and waits for them then."""
+        return self._actor_rollout_wg
+
+    @actor_rollout_wg.setter
+    def actor_rollout_wg(self, group: Any) -> None:
+        start_servers(self.config)
+        self._actor_rollout_wg = group
 
     @property
     def _problems(self) -> int:

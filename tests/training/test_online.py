@@ -567,7 +567,7 @@ def test_updates_share_whole_trajectories_evenly_and_padding_counts_for_nothing(
         return {"metrics": {"mfu": [1.0]}}
 
     monkeypatch.setattr(TrainingWorker, "train_batch", train)
-    made.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [*range(ranks)]}, update_actor=update)
+    made._actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [*range(ranks)]}, update_actor=update)
     tags = [queue.tags[key] for key in keys]
     batch = made._balance_batch(KVBatchMeta(keys=keys, tags=tags, partition_id="train"), {})
     made._update_actor(batch, {})

@@ -1,6 +1,7 @@
 """How training comes to Ray: with our task runner, only where there is all that it would wait for, and how it ends."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from verl.trainer import main_ppo
 from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.training import cluster, runner, scoring
 from cobalt.training.config import completed
+from cobalt.training.early import StartedServers
 from cobalt.training.runner import Runner
 
 
@@ -174,3 +176,32 @@ def test_an_error_of_another_process_is_told_in_one_line(error, code, told):
 
 def test_a_defect_in_another_process_keeps_its_traceback():
     assert isinstance(ended([], RayTaskError("run", "its traceback", ValueError("odd"))), RayTaskError)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parallel", "workers", "early"),
+    [(1, 1, [[0], [1]], True), (1, 2, [[0, 1]], True), (2, 1, [[0], [1]], False)],
+)
+def test_servers_of_vllm_start_while_models_load(nodes, parallel, workers, early):
+    """Their imports take as long as the models. veRL's own replica is what makes them afterwards."""
+    override = f"actor_rollout_ref.rollout.tensor_model_parallel_size={parallel}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, Path(__file__).with_name("early_servers.py"), str(nodes), override]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    servers = json.loads(ended.stdout.splitlines()[-1])
+    assert [server["name"] for server in servers] == [f"vllm_server_{rank}_0" for rank in range(len(workers))]
+    assert [server["workers"] for server in servers] == workers
+    usual = ["get_master_address", "launch_server", "get_server_address"]
+    for rank, server in enumerate(servers):
+        assert (server["early"], server["waits"], server["class"]) == (early, early, "vLLMHttpServer")
+        assert (server["made for"], server["asked"]) == (rank, ["connect", *usual] if early else usual)
+
+
+def test_a_server_is_not_made_with_settings_it_was_not_started_with(monkeypatch):
+    process = SimpleNamespace(remote=lambda: "process")
+    monkeypatch.setattr(runner.ray, "remote", lambda _kind: SimpleNamespace(options=lambda **_: process))
+    monkeypatch.setattr(runner.ray, "nodes", lambda: [{"NodeID": "ab" * 28}])
+    servers = StartedServers(object)
+    servers.start("server", max_concurrency=1)
+    with pytest.raises(ValueError, match=r"server was started with .* and is to have"):
+        servers.options(name="server", scheduling_strategy=None, max_concurrency=2)

@@ -67,7 +67,7 @@ def test_rows_of_a_problem_stay_together_on_a_rank(queue, monkeypatch):
     monkeypatch.setattr(trainer_module.PPOTrainerSync, "_balance_batch", lambda _self, batch, _metrics: batch)
     made, orders, metrics = object.__new__(CobaltTrainerSync), [], {}
     made.config, made._method = completed(compose()), None
-    made.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
+    made._actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
     keys = [f"row_{row}_0" for row in range(8)]
     tags = [{"prompt_len": len(prompt), "response_len": 5} for prompt in prompts]
     batch = SimpleNamespace(keys=keys, partition_id="train", tags=tags, reorder=orders.append, extra_info={})
@@ -165,7 +165,7 @@ def test_passes_over_shared_prompts_get_no_messages_and_tests(queue, shares, sen
         raise TimeoutError  # what follows needs a model
 
     trainer = trainer_of(f"cobalt.share_prompts={shares}", "cobalt.loss_weights=tokens")
-    trainer.actor_rollout_wg = SimpleNamespace(compute_log_prob=computed, update_actor=computed)
+    trainer._actor_rollout_wg = SimpleNamespace(compute_log_prob=computed, update_actor=computed)
     trainer.ref_policy_wg, trainer.ref_in_actor = SimpleNamespace(compute_ref_log_prob=computed), False
     trainer._method, trainer.distillation_config = None, None
     for compute in (trainer._compute_old_log_prob, trainer._compute_ref_log_prob, trainer._update_actor):
