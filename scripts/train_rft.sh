@@ -3,7 +3,7 @@
 # preproc/process_multi_turn_taco.py --for rft. Needs no execution service. Arguments are hydra overrides; --dry-run prints
 # the resolved configuration, checks, and starts nothing.
 #
-#   TRAIN_FILE=data/rft.jsonl scripts/train_rft.sh optim.lr=1e-5
+#   TRAIN_FILE=data/rft.jsonl scripts/train_rft.sh optim.lr=3e-6
 #   scripts/merge_checkpoint.sh runs/rft models/rft    the start of a recipe of Cobalt: MODEL=models/rft
 #
 # Knobs (environment), with their defaults:

@@ -19,8 +19,8 @@ HELP_OF=../research/real/study.sh
 source scripts/lib/arguments.sh
 : "${MODEL:=models/qwen2.5-coder-0.5b}" "${DATA:=data/study}" "${OUT:=runs/study}" "${GPUS:=0 1}" "${SIDE_BY_SIDE:=3}"
 : "${KV_GIB:=8}" "${PYTHON:=python}"
-: "${ARMS:=--arm cobalt --seed 0, --arm cobalt --seed 1, --arm single_turn, --arm grpo_online, --arm rft --seed 0,\
- --arm rft --seed 1, --arm dpo, --arm base}"
+: "${ARMS:=--arm cobalt --seed 0, --arm cobalt --seed 1, --arm single_turn, --arm grpo_online,\
+ --arm rft --seed 0 -- optim.lr=1e-5, --arm rft --seed 1 -- optim.lr=1e-5, --arm dpo, --arm base}"
 SAMPLING="--temperature 0.6 --top_p 0.95 --max_tokens 768"
 [[ -d $MODEL ]] || refuse "MODEL=$MODEL: no such folder"
 for name in useful test; do

@@ -51,50 +51,67 @@ TEACHER_STEPS = (1, 4, 8, 13)
 ARMS = {
     "base": "base",
     "rft": "RFT",
+    "rft_3e-6": "RFT at 3e-6",
     "single_turn": "single-turn GRPO",
+    "single_turn_21": "single-turn GRPO, 21 steps",
     "grpo_online": "GRPO-MT",
     "verpo_online": "VeRPO-MT",
     "dpo": "DPO",
     "cobalt": "Cobalt",
     "repairing": "Cobalt, `--keep 0`",
     "rft_cobalt": "RFT, then Cobalt",
+    "wrong_10": "Cobalt, a tenth with wrong tests",
+    "wrong_25": "Cobalt, a quarter with wrong tests",
     "cobalt_sdpo": "Cobalt, a tenth feedback as teacher",
     "sdpo": "feedback as teacher alone",
 }
 """Name of the files: label."""
 SMALL = Path(__file__).with_name("study-0.5b")
 STUDIES = {
-    FOLDER: [arm for arm in ARMS if "sdpo" not in arm],
-    SMALL: [arm for arm in ARMS if arm not in ("verpo_online", "repairing", "rft_cobalt")],
+    FOLDER: [arm for arm in ARMS if "sdpo" not in arm and "wrong" not in arm],
+    SMALL: [
+        arm for arm in ARMS if arm not in ("verpo_online", "repairing", "rft_cobalt", "rft_3e-6", "single_turn_21")
+    ],
 }
 """Folder: arms."""
 RATES = {
-    "rft_3e-6": ("RFT", "3e-6"),
-    "rft": ("RFT", "1e-5"),
-    "rft_3e-5": ("RFT", "3e-5"),
-    "rft_long": ("RFT, 10 epochs", "1e-5"),
-    "single_turn_1e-6": ("single-turn GRPO", "1e-6"),
-    "single_turn": ("single-turn GRPO", "3e-6"),
-    "single_turn_1e-5": ("single-turn GRPO", "1e-5"),
-    "single_turn_3e-5": ("single-turn GRPO", "3e-5"),
-    "cobalt_1e-6": ("Cobalt", "1e-6"),
-    "cobalt": ("Cobalt", "3e-6"),
-    "cobalt_1e-5": ("Cobalt", "1e-5"),
-    "cobalt_3e-5": ("Cobalt", "3e-5"),
-    "dpo_3e-7": ("DPO", "3e-7"),
-    "dpo": ("DPO", "1e-6"),
-    "dpo_3e-6": ("DPO", "3e-6"),
+    FOLDER: {
+        "rft_3e-6": ("RFT", "3e-6"),
+        "rft": ("RFT", "1e-5"),
+        "single_turn": ("single-turn GRPO", "3e-6"),
+        "single_turn_1e-5": ("single-turn GRPO", "1e-5"),
+    },
+    SMALL: {
+        "rft_3e-6": ("RFT", "3e-6"),
+        "rft": ("RFT", "1e-5"),
+        "rft_3e-5": ("RFT", "3e-5"),
+        "rft_long": ("RFT, 10 epochs", "1e-5"),
+        "single_turn_1e-6": ("single-turn GRPO", "1e-6"),
+        "single_turn": ("single-turn GRPO", "3e-6"),
+        "single_turn_1e-5": ("single-turn GRPO", "1e-5"),
+        "single_turn_3e-5": ("single-turn GRPO", "3e-5"),
+        "cobalt_1e-6": ("Cobalt", "1e-6"),
+        "cobalt": ("Cobalt", "3e-6"),
+        "cobalt_1e-5": ("Cobalt", "1e-5"),
+        "cobalt_3e-5": ("Cobalt", "3e-5"),
+        "dpo_3e-7": ("DPO", "3e-7"),
+        "dpo": ("DPO", "1e-6"),
+        "dpo_3e-6": ("DPO", "3e-6"),
+    },
 }
-"""Name of the folder, which is the arm's at its own learning rate: arm, rate."""
+"""Folder: name in study.py, which is the arm's at its own learning rate: arm, rate."""
 RATE_FILE = "rates/{}.{}.counts.json.gz"
 """Of a name, and of the problems: dev, or test where the name is no arm's."""
 LONG_FILE = "{}.long.counts.json.gz"
 """Of an arm: conversations that go on after success."""
-ONLINE = ("single_turn", "grpo_online", "verpo_online")
+ONLINE = ("single_turn", "single_turn_21", "grpo_online", "verpo_online")
 """Arms that do not learn from stored conversations."""
+SECONDS_OF = {"rft_3e-6": "rft", "single_turn_21": "single_turn"}
+"""Arm that shared its GPU: the one whose steps are as long, and whose training had a GPU alone."""
 COMPARED = ("rft", "grpo_online")
 """With Cobalt: the family of the primary test."""
-DRAWN = ("base", "rft", "single_turn", "grpo_online", "cobalt")
+LABELLED = ("base", "rft", "single_turn", "grpo_online", "cobalt")
+DRAWN = (*LABELLED, "rft_3e-6", "single_turn_21")
 MBPP_PLUS_FILE = "mbpp_plus.json"
 """Ids of MBPP's problems that EvalPlus has kept (its version of 16 November 2023)."""
 SETS = {"mbpp": "other MBPP", "humaneval": "HumanEval", "leetcode": "LeetCode"}
@@ -113,7 +130,7 @@ READ_AS = ("hard coding", "logic overfitting", "semantic drifting", "repair")
 """Labels of turns whose changed program passes the wrong test; the first three are the paper's kinds of hacking."""
 DODGE = 0.06
 """Programs between the arms of the left panel."""
-LABEL_SHIFTS = {"rft": 1, "grpo_online": -3, "base": -9}
+LABEL_SHIFTS = {"rft": -1, "grpo_online": -3, "base": -9, "cobalt": 4, "rft_3e-6": -2, "single_turn": -2}
 """In points: these end close to each other."""
 LAST = 2
 """Turn of the primary endpoint."""
@@ -138,8 +155,8 @@ def collect(out: Path, folder: Path) -> None:
     arms = STUDIES[folder]
     files = [(f"{arm}.counts.json.gz", arm, "test") for arm in arms]
     files += [(LONG_FILE.format(arm), arm, "long") for arm in arms]
-    for name in ("base", *RATES):
-        test_sets = ("dev",) if name in ARMS else ("dev", "test")
+    for name in ("base", *RATES[folder]):
+        test_sets = ("dev",) if name in arms else ("dev", "test")
         files += [(RATE_FILE.format(name, test_set), name, test_set) for test_set in test_sets]
     counted = [(*place, seeds) for place in files if (seeds := asked(out, *place[1:]))]
     judged = {arm: seeds for arm in arms if (seeds := holding(out, arm, SUMMARY))}
@@ -211,8 +228,9 @@ def percent(found: Resampled) -> Estimate:
 
 
 def seconds_of(costs: Costs, arm: str) -> tuple[float | None, float]:
-    """Of a training that had its GPU alone, if there is one: GPU-seconds of its steps. And of the collection."""
-    steps = costs[arm][0].get("gpu_seconds")
+    """Of a training that had its GPU alone, if there is one: GPU-seconds of as many steps. And of the collection."""
+    alone = costs[SECONDS_OF.get(arm, arm)][0]
+    steps = round(alone["gpu_seconds"] / alone["steps"] * costs[arm][0]["steps"]) if "gpu_seconds" in alone else None
     return steps, 0.0 if arm in ONLINE else costs["collection"][0]["gpu_seconds"]
 
 
@@ -247,7 +265,7 @@ def rates_table(folder: Path, scores: Scores) -> list[dict[str, Cell]]:
         return {name: [one.problems for one in read_evaluations(file)]} if file.exists() else {}
 
     rows: list[dict[str, Cell]] = []
-    for name, (arm, learning_rate) in {"base": (ARMS["base"], None), **RATES}.items():
+    for name, (arm, learning_rate) in {"base": (ARMS["base"], None), **RATES[folder]}.items():
         row: dict[str, Cell] = {"arm": arm, "rate": learning_rate}
         for test_set in ("dev", "test"):
             both = {**of("base", test_set), **of(name, test_set)}
@@ -301,7 +319,7 @@ def labels_table(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:
             "arm": ARMS[arm],
             **{name: sum((turn["arm"], turn["label"]) == (arm, name) for turn in fits) for name in READ_AS},
         }
-        for arm in DRAWN
+        for arm in LABELLED
     ]
 
 
@@ -360,7 +378,7 @@ def draw(scores: Scores, costs: Costs) -> None:
     left, right = figure.subplots(1, 2)
     for number, arm in enumerate(DRAWN):
         label = ARMS[arm]
-        line = METHODS.get(label) or Line(label, VARIANT, "--", "v")
+        line = METHODS.get(ARMS[SECONDS_OF.get(arm, arm)]) or Line(label, VARIANT, "--", "v")
         found = [percent(rate(scores, arm, turn)) for turn in range(LAST + 1)]
         shift = DODGE * (number - (len(DRAWN) - 1) / 2)  # else the intervals would lie on each other
         places, values = [1 + turn + shift for turn in range(LAST + 1)], [one.value for one in found]
@@ -374,7 +392,10 @@ def draw(scores: Scores, costs: Costs) -> None:
         minutes = sum(seconds or 0 for seconds in seconds_of(costs, arm)) / 60
         gains = [100 * rate({**scores, arm: [one]}, arm, LAST, "base").value for one in scores[arm]]
         right.plot([minutes] * len(gains), gains, line.marker, color=line.colour, markerfacecolor=line.face)
-        right.annotate(label, (minutes, gains[0]), xytext=beside, **at)
+        side = (
+            {"xytext": (-6, 0), "ha": "right"} if arm == "single_turn_21" else {"xytext": beside}
+        )  # its label is long
+        right.annotate(label, (minutes, gains[0]), **side, **at)
     left.set(xlabel="programs at most", ylabel="submitted program right (%)")
     left.set(xticks=range(1, LAST + 2), xlim=(0.8, 4.2))
     right.axhline(0, color="grey", linewidth=0.7)
@@ -401,11 +422,11 @@ def main() -> None:
     scores, costs = kept(folder)
     tables = [main_table(scores, costs), tables_of_tests(scores), trainings_table(scores), set_table(scores)]
     tables += [hacking_table(json.loads((folder / HACKING_FILE).read_text()))]
+    tables += [long_table(folder), rates_table(folder, scores)]
     if folder == FOLDER:
         tables += [labels_table(json.loads((FOLDER / LABELS_FILE).read_text()))]
         tables += [teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text()))]
     else:
-        tables += [long_table(folder), rates_table(folder, scores)]
         tables += [stages_table(json.loads((folder / STAGES_FILE).read_text()))]
     for rows in tables:
         print(markdown_table(list(rows[0]), ([show(cell) for cell in row.values()] for row in rows)), "\n")

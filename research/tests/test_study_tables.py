@@ -14,12 +14,14 @@ from research.real.study_tables import (
     FOLDER,
     HACKING_FILE,
     LONG_FILE,
+    RATES,
     SMALL,
     STAGES_FILE,
     STUDIES,
     SUMMARY,
     TEACHER_FILE,
     collect,
+    hacking_table,
     kept,
     long_table,
     main_table,
@@ -42,17 +44,29 @@ def test_the_page_shows_what_the_counts_give(folder):
         assert f"| {row['Cobalt minus']} | {show(row['points'])} |" in page
 
 
-def test_the_page_shows_what_each_learning_rate_gives():
+@pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
+def test_the_page_shows_what_each_learning_rate_gives(folder):
     page = (FOLDER.parent / "STUDY.md").read_text().replace("*", "")
-    for row in rates_table(SMALL, kept(SMALL)[0]):
-        assert f"| {' | '.join(map(show, row.values()))} |" in page
+    for row in rates_table(folder, kept(folder)[0]):
+        cells = [
+            show(cell) for name, cell in row.items() if folder == SMALL or name != "dev"
+        ]  # only it has dev problems
+        assert f"| {' | '.join(cells)} |" in page
 
 
 def test_the_page_tells_of_conversations_that_go_on_after_success():
-    (base,) = long_table(SMALL)
+    (large,), (small,) = long_table(FOLDER), long_table(SMALL)
     page = (FOLDER.parent / "STUDY.md").read_text()
-    assert f"the base has {base['1']} % at the first, {base['3']} at the third, and the same to the ninth" in page
-    assert list(base.values())[3:] == [base["3"]] * 7
+    assert f"the base has {large['1']} % at the first, {large['3']} at the third, {large['9']} at the ninth" in page
+    assert f"the base has {small['1']} % at the first, {small['3']} at the third, and the same to the ninth" in page
+    assert list(small.values())[3:] == [small["3"]] * 7
+
+
+@pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
+def test_the_page_shows_what_wrong_public_tests_do(folder):
+    page = (FOLDER.parent / "STUDY.md").read_text()
+    for row in hacking_table(json.loads((folder / HACKING_FILE).read_text())):
+        assert f"| {' | '.join(map(show, row.values()))} |" in page
 
 
 def test_the_page_shows_the_seconds_of_each_stage():
@@ -80,6 +94,7 @@ def test_the_sets_hold_all_problems(folder, monkeypatch):
 def test_an_arm_is_collected_and_the_others_stay(tmp_path, monkeypatch):
     study, out = tmp_path / "study", tmp_path / "out"
     monkeypatch.setitem(STUDIES, study, ["base", "dpo"])
+    monkeypatch.setitem(RATES, study, RATES[SMALL])
     (out / "dpo-0" / "done").mkdir(parents=True)
     (out / "dpo-0" / "done" / "train").write_text("70\n")
     counts = gzip.decompress((SMALL / "dpo.counts.json.gz").read_bytes())
@@ -103,6 +118,7 @@ def test_an_arm_is_collected_and_the_others_stay(tmp_path, monkeypatch):
 def test_rates_are_collected_with_what_was_asked(tmp_path, monkeypatch):
     study, out = tmp_path / "study", tmp_path / "out"
     monkeypatch.setitem(STUDIES, study, ["base", "dpo"])
+    monkeypatch.setitem(RATES, study, RATES[SMALL])
     study.mkdir()
     for folder, test_set, source in (
         ("dpo-1", "dev", "dpo.dev"),
@@ -121,6 +137,7 @@ def test_rates_are_collected_with_what_was_asked(tmp_path, monkeypatch):
 def test_arms_that_were_not_asked_the_test_problems_are_collected(tmp_path, monkeypatch):
     study, arm = tmp_path / "study", tmp_path / "out" / "base-0"
     monkeypatch.setitem(STUDIES, study, ["base"])
+    monkeypatch.setitem(RATES, study, {})
     study.mkdir()
     arm.mkdir(parents=True)
     (arm / "long.jsonl.counts.json").write_bytes(gzip.decompress((SMALL / LONG_FILE.format("base")).read_bytes()))
