@@ -56,9 +56,9 @@ start_ray() {
     >"$log" 2>&1 {lock}>&- &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port
-  until ray status 2>>"$log" | grep -q ' 1 node_'; do # the head is up, and its node has joined
+  until grep -q 'Ray runtime started' "$log"; do # the head is up, and its node has joined; `ray status` says so 5 s later
     kill -0 "$ray_pid" 2>/dev/null && ((SECONDS <= deadline)) || give_up "Ray did not start: see $log"
-    sleep 1
+    sleep 0.2
   done
   exec {lock}>&-
 }
@@ -71,14 +71,14 @@ start_services() {
   mkdir -p "$service_dir"
   if [[ -n ${RAY_ADDRESS:-} ]]; then
     "$PYTHON" -m cobalt service check --cluster_only
+    "${check[@]}" 2>"$log" || status=$?
+    ((status != 0)) || return 0 # one is running in this cluster
+    if ((status == 2)); then # with other settings than those asked for
+      grep ' error: ' "$log" >&2
+      exit 2
+    fi
   else
     start_ray "$service_dir"
-  fi
-  "${check[@]}" 2>"$log" || status=$?
-  ((status != 0)) || return 0 # one is running in this cluster
-  if ((status == 2)); then # with other settings than those asked for
-    grep ' error: ' "$log" >&2
-    exit 2
   fi
   service_log=$log
   if [[ -n $ray_pid ]]; then # only the vLLM app is asked by HTTP; its usual port may be another cluster's
