@@ -48,6 +48,7 @@ start_ray() {
   flock "$lock"
   deadline=$((SECONDS + START_TIMEOUT_S))
   port=$(free_port)
+  : >"$log" # an earlier Ray has said there that it runs
   # Worker ports 0, any that is free: Ray's default range is the same for all clusters of a host, which race for it.
   # A shell that is killed stops nothing by itself: the kernel then ends Ray in its place.
   setpriv --pdeathsig TERM env ${hidden[@]+"${hidden[@]}"} ray start --head --block --include-dashboard=false --disable-usage-stats \

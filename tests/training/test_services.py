@@ -28,7 +28,8 @@ if [[ $* == start*--head* ]]; then
 fi
 echo "$(basename "$0") $*" >>"$CALLS"
 case "$*" in
-  start*--head*) echo "Ray runtime started." && exec sleep 60 ;;
+  start*--head*) [[ -z ${RAY_FAILS:-} ]] || exit 1
+    echo "Ray runtime started." && exec sleep 60 ;;
 esac
 """
 PYTHON = """#!/usr/bin/env bash
@@ -84,6 +85,14 @@ def test_an_evaluator_in_a_ray_of_our_own_reserves_nothing_but_what_the_user_wan
     assert code == 0, errors
     assert find(calls, "serve run")[-1 - len(arguments.split()) :] == ["num_cpus=0", *arguments.split()]
     assert not (tmp_path / "ray" / "ray_current_cluster").exists()  # the address of the stopped cluster
+
+
+def test_a_ray_that_does_not_start_is_not_taken_for_the_one_before_it(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "ray.log").write_text("Ray runtime started.\n")
+    code, errors, calls = start_services(tmp_path, RAY_FAILS="1")
+    assert (code, errors) == (3, f"Ray did not start: see {tmp_path}/logs/ray.log\n")
+    assert not [call for call in calls if call.startswith("serve")]
 
 
 @pytest.mark.parametrize("preset", ["cpu", "paper-qwen3"])
