@@ -37,16 +37,13 @@ def training_manifest(folder: str | Path) -> Path:
 
 
 @contextmanager
-def hold_folder(folder: Path, descriptor: int | None = None) -> Iterator[None]:
+def hold_folder(folder: Path) -> Iterator[None]:
     """Keep other trainings out of ``folder``, which is made. Raises ``InputError`` if one is writing there.
 
-    ``descriptor``: of the lock's file if the caller, a recipe, has locked it already. A torn last line of metrics is
-    cut off.
+    A torn last line of metrics is cut off.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if descriptor is None:
-        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
-    with os.fdopen(descriptor, "r+") as file:
+    with os.fdopen(os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
         file.seek(0)
         if is_taken(file):
             holder = file.read().strip()

@@ -1,7 +1,7 @@
 """``cobalt train``: veRL's ``main_ppo`` with this project's reward manager. ``HELP`` tells settings and exit codes.
 
-Runs in the Ray cluster at ``RAY_ADDRESS``, or in a local one of its own. ``--lock_fd`` is for the recipes: the
-descriptor of ``training.lock`` in the output folder, which they have locked.
+Runs in the Ray cluster at ``RAY_ADDRESS``, or in a local one of its own. ``--services_fds`` is for the recipes, which
+start one, and what runs the programs, when they are told that all is checked (``started_services``).
 
 Hydra takes some overrides that training would not: misspelt settings that are added (``+KEY``), and values of another
 type than veRL's. Both are refused here.
@@ -9,12 +9,13 @@ type than veRL's. Both are refused here.
 
 import argparse
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
 
 from cobalt.cli.entry import exit_codes
-from cobalt.errors import EXIT_INTERRUPTED, InputError
+from cobalt.errors import EXIT_INTERRUPTED, InputError, SetupError
 from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training.config import refuse_moved
 from cobalt.training.console import quiet_console
@@ -85,10 +86,28 @@ def main() -> None:
     """Compose the configuration from ``sys.argv`` and train, or only check it."""
 
     def start(config: Any, given: set[str], own: argparse.Namespace) -> None:
-        with quiet_console(own.log, config) if own.log else nullcontext():
-            train(config, given, own.lock_fd)
+        services = partial(started_services, *own.services_fds) if own.services_fds else lambda: None
+        train(config, given, services, quiet_console(own.log, config) if own.log else nullcontext())
 
     hydra_command("train", HELP, CONFIG_NAME, checked, start)
+
+
+def started_services(answers: int, asks: int) -> None:
+    """Have a recipe start Ray and what runs the programs: ``RAY_ADDRESS`` is where.
+
+    ``answers``, ``asks``: descriptors, where the recipe writes and reads. Exits as the recipe does where it cannot
+    start them: it has said why. Raises ``SetupError`` where the recipe has ended.
+    """
+    with os.fdopen(asks, "w") as asking, suppress(BrokenPipeError):
+        asking.write("start\n")
+        asking.flush()
+    with os.fdopen(answers) as answering:
+        answer = answering.readline().strip()
+    if answer.startswith("exit "):
+        sys.exit(int(answer.split()[1]))
+    if not answer:
+        raise SetupError("the recipe ended while it started Ray and what runs the programs")
+    os.environ["RAY_ADDRESS"] = answer
 
 
 def hydra_command(
@@ -108,7 +127,7 @@ def hydra_command(
     parser.add_argument("--cfg", choices=["job"])
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("--log", type=Path)
-    parser.add_argument("--lock_fd", type=int)
+    parser.add_argument("--services_fds", type=int, nargs=2)
     parser.add_argument("--config-dir", "-cd", type=Path)
     tracker: Path | None = None
     # on CPU cores veRL warns twice that it finds no accelerator; what a training needs is checked and told below

@@ -1,6 +1,7 @@
 """A training run: its manifest, Ray with the job's runtime environment, and veRL's ``run_ppo`` inside it."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,38 +30,50 @@ from cobalt.training.settings import PAPER, VERL, TrainingConfig
 from cobalt.training.training_log import budget_of
 
 
-def train(config: Any, given: Collection[str] = (), lock: int | None = None) -> None:
+def train(
+    config: Any,
+    given: Collection[str] = (),
+    start_services: Callable[[], None] = lambda: None,
+    console: AbstractContextManager[None] | None = None,
+) -> None:
     """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors.
 
-    ``given``: as in ``completed``; ``lock``: ``descriptor`` of ``hold_folder``.
+    ``given``: as in ``completed``; ``start_services``: called once all is checked, gives ``RAY_ADDRESS`` its value;
+    ``console``: around all that veRL prints.
     """
+    config, manifest = checked(config, given)
+    with hold_folder(manifest.output):
+        if (step := finished_at(config)) is not None:
+            print(f"cobalt: finished already: checkpoint {step}", flush=True)
+            return
+        start_services()
+        with console or nullcontext():
+            _train(config, manifest)
+
+
+def _train(config: Any, manifest: Manifest) -> None:
     import ray
 
     from cobalt.training.runner import connect_and_prepare
 
-    config, manifest = checked(config, given)
-    with hold_folder(manifest.output, lock):
-        if (step := finished_at(config)) is not None:
-            print(f"cobalt: finished already: checkpoint {step}", flush=True)
-            return
-        is_beside = config.trainer.val_only and manifest.path.exists()  # a training keeps its manifest and metrics
-        if not is_beside:
-            set_lost_steps_aside(manifest.output, resumed_step(config.trainer))
-            manifest.start()
-        if (steps := config.trainer.total_training_steps) is not None:
-            config.trainer.total_epochs = steps  # veRL ends with the epochs, and each has one step or more
-        if len(counts := manifest.counts["overlong_prompts_left_out"]) == len(DATA_FILES) and not any(counts.values()):
-            config.data.filter_overlong_prompts = False  # veRL would tokenize all prompts once more
-        print(f"cobalt: BACKEND '{config.cobalt.backend}' IS ACTIVE", flush=True)
-        run_ppo = connect_and_prepare(config)
-        try:
-            run_and_watch(run_ppo)
-        finally:
-            ray.shutdown()
-        if not is_beside:
-            metrics = manifest.output / METRICS_FILE
-            manifest.counts["steps"] = int(read_metrics(metrics)[-1]["step"]) if metrics.exists() else 0
-            manifest.done()
+    is_beside = config.trainer.val_only and manifest.path.exists()  # a training keeps its manifest and metrics
+    if not is_beside:
+        set_lost_steps_aside(manifest.output, resumed_step(config.trainer))
+        manifest.start()
+    if (steps := config.trainer.total_training_steps) is not None:
+        config.trainer.total_epochs = steps  # veRL ends with the epochs, and each has one step or more
+    if len(counts := manifest.counts["overlong_prompts_left_out"]) == len(DATA_FILES) and not any(counts.values()):
+        config.data.filter_overlong_prompts = False  # veRL would tokenize all prompts once more
+    print(f"cobalt: BACKEND '{config.cobalt.backend}' IS ACTIVE", flush=True)
+    run_ppo = connect_and_prepare(config)
+    try:
+        run_and_watch(run_ppo)
+    finally:
+        ray.shutdown()
+    if not is_beside:
+        metrics = manifest.output / METRICS_FILE
+        manifest.counts["steps"] = int(read_metrics(metrics)[-1]["step"]) if metrics.exists() else 0
+        manifest.done()
 
 
 def refuse_other_verl() -> None:

@@ -29,6 +29,7 @@ PYTHON = """#!/usr/bin/env bash
 [[ $1 != -c || $* == *"import serve"* ]] || exec @REAL@ "$@"
 [[ "$2 $3" != "research study" ]] || exec @REAL@ "$@"
 echo "$*" >>"$CALLS"
+[[ $* != *--services_fds* ]] || { echo start >&5 && read -r _ <&4; }
 [[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
 if [[ -n ${HANG_ON:-} && $* == *"$HANG_ON"* ]]; then
   [[ -n ${HANG_TILL:-} ]] || exec -a "$0" sleep 60

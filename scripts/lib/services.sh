@@ -16,6 +16,13 @@ export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEO
 export RAY_prestart_worker_first_driver=${RAY_prestart_worker_first_driver:-0}
 # A stopped head would otherwise wait 30 s for its replicas to move to other nodes; there are none.
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=${RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S:-0}
+if [[ -z ${RAY_ADDRESS:-} ]]; then # of the Ray that will be started, for all that talk to it
+  # Older Ray knows no tokens. This one stays out of Ray's file in the home folder: with that file there, `ray start` asks
+  # every command for a token.
+  export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
+  [[ $RAY_AUTH_MODE != token ]] || export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)}
+  export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 # on Linux too: Ray's ports listen on the loopback interface alone
+fi
 # The folder of the logs. If they are ours: the head's process, the evaluator's log and the vLLM app's model.
 service_dir="" ray_pid="" service_log="" served=""
 
@@ -38,11 +45,6 @@ start_ray() {
     devices+=(--num-gpus "${N_GPUS:-2}")
     hidden=(-u CUDA_VISIBLE_DEVICES) # Ray refuses to have more GPUs than it names
   fi
-  # Older Ray knows no tokens. This one stays out of Ray's file in the home folder: with that file there, `ray start` asks
-  # every command for a token.
-  export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
-  [[ $RAY_AUTH_MODE != token ]] || export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)}
-  export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 # on Linux too: Ray's ports listen on the loopback interface alone
   # One after the other for every eight cores: heads that start together on few of them time each other out.
   exec {lock}>>"${TMPDIR:-/tmp}/cobalt-ray-$UID-$((BASHPID % (1 + cores / 8))).lock"
   flock "$lock"

@@ -55,28 +55,26 @@ for argument in "$@"; do
   overrides+=("$argument")
 done
 source "$ROOT/scripts/lib/services.sh"
-LOCK_FILE=$OUTPUT_DIR/training.lock
-hold_folder() { # on descriptor 9, until this shell and its children that inherited it have ended
-  exec 9<>"$LOCK_FILE"
-  local status=0
-  flock -w 1 9 || status=$? # others than 1: a file system without locks
-  ((status != 1)) || refuse "$OUTPUT_DIR: process $(<"$LOCK_FILE") is training in this folder; wait for it, or stop it"
-}
-
-[[ ! -f $LOCK_FILE ]] || (hold_folder)
 [[ $EXECUTOR != serve ]] || check_evaluator_args
-"$PYTHON" -m cobalt train --check ${dry_run:+--cfg job --resolve} "${overrides[@]}"
-[[ -z $dry_run ]] || exit 0
+[[ -z $dry_run ]] || exec "$PYTHON" -m cobalt train --check --cfg job --resolve "${overrides[@]}"
 
-mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
-hold_folder
-echo "$$ on $HOSTNAME" >"$LOCK_FILE" # `cobalt train` holds the folder after us, and then stands there
-trap stop_services EXIT
-echo "starting Ray and what runs the programs; logs in $OUTPUT_DIR"
-if [[ $EXECUTOR == serve ]]; then
-  start_services "$OUTPUT_DIR" 9>&-
-elif [[ -z ${RAY_ADDRESS:-} ]]; then
-  start_ray "$OUTPUT_DIR" 9>&-
-fi
+services() { # for `cobalt train`, which asks for them once it has checked everything, and is told Ray's address
+  read -r
+  exec 6>&1 1>&3 3>&-
+  trap 'echo "exit $?" >&6; stop_services' EXIT
+  echo "starting Ray and what runs the programs; logs in $OUTPUT_DIR"
+  if [[ $EXECUTOR == serve ]]; then
+    start_services "$OUTPUT_DIR"
+  elif [[ -z ${RAY_ADDRESS:-} ]]; then
+    start_ray "$OUTPUT_DIR"
+  fi
+  trap stop_services EXIT
+  echo "$RAY_ADDRESS" >&6
+  read -r # nothing comes: until those who might write have ended
+}
+exec 3>&1
+coproc SERVICES { services; }
+exec 4</dev/fd/"${SERVICES[0]}" 5>/dev/fd/"${SERVICES[1]}" 3>&- # copies by <& would be closed in other programs
+trap 'kill '$SERVICES_PID' 2>/dev/null && wait '$SERVICES_PID' || true' EXIT
 # Ends with this shell, however that ends.
-setpriv --pdeathsig KILL "$PYTHON" -m cobalt train --log "$LOG_FILE" --lock_fd 9 "${overrides[@]}"
+setpriv --pdeathsig KILL "$PYTHON" -m cobalt train --log "$LOG_FILE" --services_fds 4 5 "${overrides[@]}"

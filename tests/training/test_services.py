@@ -8,15 +8,18 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from waiting import wait_for
 
-from cobalt.errors import InputError
-from cobalt.records.jsonl import is_taken
-from cobalt.records.training_run import LOCK_NAME, hold_folder
+from cobalt.errors import InputError, SetupError
+from cobalt.records.training_run import hold_folder
 from cobalt.serving.service_check import parse_evaluator_args, refuse_other_verdicts
+from cobalt.training import launch
+from cobalt.training.hydra_main import started_services
 
 ROOT = Path(__file__).parents[2]
 USERS_RAY = {"RAY_ADDRESS": "127.0.0.1:1"}
@@ -33,6 +36,7 @@ case "$*" in
 esac
 """
 PYTHON = """#!/usr/bin/env bash
+[[ $* != *--services_fds* ]] || { echo start >&5 && read -r _ <&4; }
 [[ $2 != *free_port* && $* != *--arguments_only* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
 [[ $* != *--cluster_only* ]] || exit $CLUSTER_CHECK
@@ -164,7 +168,7 @@ def test_the_quickstart_runs_the_pipeline_and_trains_once(tmp_path):
     calls = quickstart()
     stages = ["preproc_taco", "run_single_turn", "run_multi_turn", "eval_multi_turn"]
     stages += ["run_single_turn", "run_multi_turn", "eval_multi_turn", "process_multi_turn", "process_multi_turn"]
-    stages += ["verl_preproc_multi_turn", "cobalt train --check", "cobalt train --log", "cobalt merge"]
+    stages += ["verl_preproc_multi_turn", "cobalt train --log", "cobalt merge"]
     stages += ["run_single_turn", "run_multi_turn", "eval_multi_turn"]
     assert [stage in call for stage, call in zip(stages, calls, strict=True)] == [True] * len(stages)
     (training,) = [call for call in calls if "train --log" in call]
@@ -177,7 +181,7 @@ PROGRAM = """#!/usr/bin/env bash
 case "$(basename "$0") $*" in
   python*free_port*) exec @REAL@ "$@" ;;
   ray*--head*) what=ray && echo "Ray runtime started." ;;
-  *train*--log*) what=training ;;
+  *train*--log*) mkdir -p "$FOLDER/out" && what=training && echo start >&5 && read -r _ <&4 ;;
   *) exit ;;
 esac
 echo $$ >"$FOLDER/$what.pid.new"
@@ -221,27 +225,29 @@ def running(tmp_path):
 
 
 def test_a_second_training_in_a_folder_names_the_first(tmp_path):
-    """A training may hold the folder by the descriptor of its recipe, which has locked it."""
     refusal = pytest.raises(InputError, match=rf"process {os.getpid()} on \S+ is training")
     with hold_folder(tmp_path), refusal, hold_folder(tmp_path):
         pytest.fail("it trains")
-    with open(tmp_path / LOCK_NAME, "r+") as recipe:
-        assert not is_taken(recipe)
-        with hold_folder(tmp_path, os.dup(recipe.fileno())), refusal, hold_folder(tmp_path):
-            pytest.fail("it trains")
 
 
-def test_a_second_recipe_starts_nothing(tmp_path, running):
-    recipe, pids = running
-    for name in ("ray.pid", "training.pid"):
-        (tmp_path / name).unlink()
-    second = start_recipe(tmp_path)
-    _, errors = second.communicate(timeout=240)
-    assert second.returncode == 2
-    told = f"train_grpo_multi_turn.sh: error: {tmp_path}/out: process {recipe.pid} on "
-    assert errors.startswith(told) and errors.count("\n") == 1
-    assert not list(tmp_path.glob("*.pid"))
-    assert all(map(is_alive, pids))
+@pytest.mark.parametrize(("answer", "code"), [("exit 3", 3), ("", None), ("127.0.0.1:1", 0)])
+def test_a_recipe_is_asked_for_its_services(monkeypatch, answer, code):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (questions, asks), (answers, writes) = os.pipe(), os.pipe()
+    os.write(writes, f"{answer}\n".encode())
+    os.close(writes)
+    outcome = {3: pytest.raises(SystemExit, match="3"), None: pytest.raises(SetupError, match="the recipe ended")}
+    with outcome.get(code, nullcontext()):
+        started_services(answers, asks)
+    assert os.read(questions, 99) == b"start\n"
+    os.close(questions)
+    assert os.environ.get("RAY_ADDRESS") == (answer if code == 0 else None)
+
+
+def test_nothing_is_started_where_the_folder_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "checked", lambda *_: (None, SimpleNamespace(output=tmp_path)))
+    with hold_folder(tmp_path), pytest.raises(InputError, match="is training in this folder"):
+        launch.train(None, start_services=lambda: pytest.fail("it starts"))
 
 
 def test_ray_and_the_training_end_with_a_killed_recipe(tmp_path, running):
