@@ -18,7 +18,8 @@ TRAINER_PREFIX = "cobalt_"
 """Before the names of veRL's trainers: what ours are registered as."""
 TRAINER_MODES = ("sync", "colocate_async")
 SGLANG = "sglang"
-ENGINES = ("vllm", SGLANG)
+VLLM = "vllm"
+ENGINES = (VLLM, SGLANG)
 """Values of ``rollout.name`` on GPUs."""
 PLAIN_ENGINE, SHARED_ENGINE = "cobalt", "cobalt_shared_prompts"
 """Values of ``VERL_ENGINE_VENDOR``: names of our engines."""
@@ -176,7 +177,7 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         if has_own_old(config):
             config.actor_rollout_ref.actor.calculate_entropy = True  # else the pass that falls away tells it
         sizes = rollout.tensor_model_parallel_size, rollout.data_parallel_size, rollout.pipeline_model_parallel_size
-        if rollout.name == "vllm" and sizes == (1, 1, 1):
+        if rollout.name == VLLM and sizes == (1, 1, 1):
             # vLLM's own choice for one GPU. veRL's is a process more, which imports all again.
             rollout.engine_kwargs.vllm.setdefault("distributed_executor_backend", "uni")
         if rollout.name == SGLANG:  # veRL passes it to vLLM only

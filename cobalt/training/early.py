@@ -8,8 +8,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.plugin.platform import get_platform
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-ENGINE = "vllm"
-"""Value of ``rollout.name``."""
+from cobalt.training.config import VLLM
 
 
 class Waiting:
@@ -58,7 +57,7 @@ def start_servers(config: Any) -> None:
     To be called while the models are loaded: it imports vLLM here, too, as veRL would afterwards.
     """
     rollout = config.actor_rollout_ref.rollout
-    if rollout.name != ENGINE or rollout.disaggregation.enabled or len(ray.nodes()) > 1:
+    if rollout.name != VLLM or rollout.disaggregation.enabled or len(ray.nodes()) > 1:
         return
     from verl.workers.rollout.vllm_rollout import vllm_async_server
 
@@ -71,7 +70,7 @@ def start_servers(config: Any) -> None:
             super().__init__(*args, **kwargs)
             self.server_class = servers
 
-    RolloutReplicaRegistry.register(ENGINE, lambda: EarlyReplica)
+    RolloutReplicaRegistry.register(VLLM, lambda: EarlyReplica)
     gpus, platform = config.trainer.n_gpus_per_node, get_platform()
     replica = EarlyReplica(0, rollout, config.actor_rollout_ref.model, gpus)
     variables = {**dict.fromkeys(platform.ray_noset_envvars(), "1"), **platform.rollout_env_vars()}

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
@@ -86,8 +86,8 @@ def main() -> None:
     """Compose the configuration from ``sys.argv`` and train, or only check it."""
 
     def start(config: Any, given: set[str], own: argparse.Namespace) -> None:
-        services = partial(started_services, *own.services_fds) if own.services_fds else lambda: None
-        train(config, given, services, quiet_console(own.log, config) if own.log else nullcontext())
+        services = partial(started_services, *own.services_fds) if own.services_fds else None
+        train(config, given, services, quiet_console(own.log, config) if own.log else None)
 
     hydra_command("train", HELP, CONFIG_NAME, checked, start)
 
@@ -98,9 +98,8 @@ def started_services(answers: int, asks: int) -> None:
     ``answers``, ``asks``: descriptors, where the recipe writes and reads. Exits as the recipe does where it cannot
     start them: it has said why. Raises ``SetupError`` where the recipe has ended.
     """
-    with os.fdopen(asks, "w") as asking, suppress(BrokenPipeError):
+    with suppress(BrokenPipeError), os.fdopen(asks, "w") as asking:
         asking.write("start\n")
-        asking.flush()
     with os.fdopen(answers) as answering:
         answer = answering.readline().strip()
     if answer.startswith("exit "):

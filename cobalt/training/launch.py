@@ -33,7 +33,7 @@ from cobalt.training.training_log import budget_of
 def train(
     config: Any,
     given: Collection[str] = (),
-    start_services: Callable[[], None] = lambda: None,
+    start_services: Callable[[], None] | None = None,
     console: AbstractContextManager[None] | None = None,
 ) -> None:
     """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors.
@@ -46,7 +46,8 @@ def train(
         if (step := finished_at(config)) is not None:
             print(f"cobalt: finished already: checkpoint {step}", flush=True)
             return
-        start_services()
+        if start_services is not None:
+            start_services()
         with console or nullcontext():
             _train(config, manifest)
 

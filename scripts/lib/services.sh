@@ -35,8 +35,7 @@ bounded() { timeout --foreground "$@"; } # in our process group, so that what en
 free_port() { "$PYTHON" -c 'from cobalt.serving.ports import free_port; print(free_port())'; }
 
 start_ray() {
-  local log=$1/ray.log deadline port lock hidden=()
-  local cores
+  local log=$1/ray.log deadline port lock hidden=() cores
   cores=$(env -u OMP_NUM_THREADS nproc)
   # Ray's CPUs are logical: up to three with each of veRL's GPUs, two more, and the machine's cores for an evaluator that
   # reserves some. With fewer of them veRL waits without a word.
@@ -50,6 +49,7 @@ start_ray() {
   flock "$lock"
   deadline=$((SECONDS + START_TIMEOUT_S))
   port=$(free_port)
+  mkdir -p "$1"
   : >"$log" # an earlier Ray has said there that it runs
   # Worker ports 0, any that is free: Ray's default range is the same for all clusters of a host, which race for it.
   # A shell that is killed stops nothing by itself: the kernel then ends Ray in its place.
@@ -72,6 +72,7 @@ start_services() {
   check_evaluator_args
   service_dir=$1
   mkdir -p "$service_dir"
+  : >"$log"
   if [[ -n ${RAY_ADDRESS:-} ]]; then
     "$PYTHON" -m cobalt service check --cluster_only
     "${check[@]}" 2>"$log" || status=$?

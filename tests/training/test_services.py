@@ -36,7 +36,13 @@ case "$*" in
 esac
 """
 PYTHON = """#!/usr/bin/env bash
-[[ $* != *--services_fds* ]] || { echo start >&5 && read -r _ <&4; }
+if [[ $* == *--services_fds* ]]; then # a training
+  [[ -z ${REFUSES:-} ]] || exit 2
+  echo start >&5
+  read -r address <&4
+  [[ $address != exit* ]] || exit "${address#exit }"
+  echo "training at $address" >>"$CALLS"
+fi
 [[ $2 != *free_port* && $* != *--arguments_only* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
 [[ $* != *--cluster_only* ]] || exit $CLUSTER_CHECK
@@ -181,7 +187,7 @@ PROGRAM = """#!/usr/bin/env bash
 case "$(basename "$0") $*" in
   python*free_port*) exec @REAL@ "$@" ;;
   ray*--head*) what=ray && echo "Ray runtime started." ;;
-  *train*--log*) mkdir -p "$FOLDER/out" && what=training && echo start >&5 && read -r _ <&4 ;;
+  *train*--log*) what=training && echo start >&5 && read -r _ <&4 ;;
   *) exit ;;
 esac
 echo $$ >"$FOLDER/$what.pid.new"
@@ -242,6 +248,26 @@ def test_a_recipe_is_asked_for_its_services(monkeypatch, answer, code):
     assert os.read(questions, 99) == b"start\n"
     os.close(questions)
     assert os.environ.get("RAY_ADDRESS") == (answer if code == 0 else None)
+
+
+def test_a_recipe_that_has_ended_is_asked_in_vain(monkeypatch):
+    (questions, asks), (answers, writes) = os.pipe(), os.pipe()
+    os.close(questions)
+    os.close(writes)
+    with pytest.raises(SetupError, match="the recipe ended"):
+        started_services(answers, asks)
+
+
+@pytest.mark.parametrize("executor", ["local", "serve"])
+@pytest.mark.parametrize(("broken", "code", "told"), [("", 0, ""), ("REFUSES", 2, ""), ("RAY_FAILS", 3, "Ray did not")])
+def test_a_recipe_starts_ray_once_all_is_checked(tmp_path, executor, broken, code, told):
+    settings = {"EXECUTOR": executor, "OUTPUT_DIR": str(tmp_path / "out"), **({broken: "1"} if broken else {})}
+    ended, errors, calls = run_bash(tmp_path, "scripts/train_grpo_multi_turn.sh", **settings)
+    assert (ended, errors.count("\n")) == (code, bool(told)) and errors.startswith(told)
+    started = [call.split() for call in calls if call.startswith("ray start")]
+    assert len(started) == (broken != "REFUSES")
+    addresses = [call.rpartition(" ")[2] for call in calls if call.startswith("training at ")]
+    assert addresses == [f"127.0.0.1:{call[call.index('--port') + 1]}" for call in started if not broken]
 
 
 def test_nothing_is_started_where_the_folder_is_taken(tmp_path, monkeypatch):
