@@ -58,6 +58,7 @@ ARMS = {
     "verpo_online": "VeRPO-MT",
     "dpo": "DPO",
     "cobalt": "Cobalt",
+    "cobalt_21": "Cobalt, 21 steps",
     "repairing": "Cobalt, `--keep 0`",
     "rft_cobalt": "RFT, then Cobalt",
     "wrong_10": "Cobalt, a tenth with wrong tests",
@@ -70,7 +71,9 @@ SMALL = Path(__file__).with_name("study-0.5b")
 STUDIES = {
     FOLDER: [arm for arm in ARMS if "sdpo" not in arm and "wrong" not in arm],
     SMALL: [
-        arm for arm in ARMS if arm not in ("verpo_online", "repairing", "rft_cobalt", "rft_3e-6", "single_turn_21")
+        arm
+        for arm in ARMS
+        if arm not in ("verpo_online", "repairing", "rft_cobalt", "rft_3e-6", "single_turn_21", "cobalt_21")
     ],
 }
 """Folder: arms."""
@@ -106,12 +109,12 @@ LONG_FILE = "{}.long.counts.json.gz"
 """Of an arm: conversations that go on after success."""
 ONLINE = ("single_turn", "single_turn_21", "grpo_online", "verpo_online")
 """Arms that do not learn from stored conversations."""
-SECONDS_OF = {"rft_3e-6": "rft", "single_turn_21": "single_turn"}
+SECONDS_OF = {"rft_3e-6": "rft", "single_turn_21": "single_turn", "cobalt_21": "cobalt"}
 """Arm that shared its GPU: the one whose steps are as long, and whose training had a GPU alone."""
 COMPARED = ("rft", "grpo_online")
 """With Cobalt: the family of the primary test."""
 LABELLED = ("base", "rft", "single_turn", "grpo_online", "cobalt")
-DRAWN = (*LABELLED, "rft_3e-6", "single_turn_21")
+DRAWN = (*LABELLED, "rft_3e-6", "single_turn_21", "cobalt_21")
 MBPP_PLUS_FILE = "mbpp_plus.json"
 """Ids of MBPP's problems that EvalPlus has kept (its version of 16 November 2023)."""
 SETS = {"mbpp": "other MBPP", "humaneval": "HumanEval", "leetcode": "LeetCode"}
@@ -130,7 +133,15 @@ READ_AS = ("hard coding", "logic overfitting", "semantic drifting", "repair")
 """Labels of turns whose changed program passes the wrong test; the first three are the paper's kinds of hacking."""
 DODGE = 0.06
 """Programs between the arms of the left panel."""
-LABEL_SHIFTS = {"rft": -1, "grpo_online": -3, "base": -9, "cobalt": 4, "rft_3e-6": -2, "single_turn": -2}
+LABEL_SHIFTS = {
+    "rft": -1,
+    "grpo_online": -3,
+    "base": -9,
+    "rft_3e-6": -5,
+    "single_turn": -5,
+    "cobalt_21": 2,
+    "single_turn_21": 4,
+}
 """In points: these end close to each other."""
 LAST = 2
 """Turn of the primary endpoint."""
@@ -392,12 +403,10 @@ def draw(scores: Scores, costs: Costs) -> None:
         minutes = sum(seconds or 0 for seconds in seconds_of(costs, arm)) / 60
         gains = [100 * rate({**scores, arm: [one]}, arm, LAST, "base").value for one in scores[arm]]
         right.plot([minutes] * len(gains), gains, line.marker, color=line.colour, markerfacecolor=line.face)
-        side = (
-            {"xytext": (-6, 0), "ha": "right"} if arm == "single_turn_21" else {"xytext": beside}
-        )  # its label is long
+        side = {"xytext": (6, 8), "ha": "right"} if arm.endswith("_21") else {"xytext": beside}
         right.annotate(label, (minutes, gains[0]), **side, **at)
     left.set(xlabel="programs at most", ylabel="submitted program right (%)")
-    left.set(xticks=range(1, LAST + 2), xlim=(0.8, 4.2))
+    left.set(xticks=range(1, LAST + 2), xlim=(0.7, 4.2))
     right.axhline(0, color="grey", linewidth=0.7)
     right.set(xlabel="GPU-minutes of steps and collection", ylabel="gain over the base (points)", xlim=(0, 17))
     finished(figure, "submitted", "Submitted programs by turn, and the gain against its cost").write(FOLDER)
