@@ -1,5 +1,7 @@
 """Processes of Ray that start, and import what they need, beside others: what they are made of comes later."""
 
+import inspect
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,36 +13,64 @@ from verl.workers.rollout.replica import RolloutReplicaRegistry
 from cobalt.training.config import VLLM
 
 
-class Waiting:
-    """First base of an actor whose process starts without its arguments. ``connect`` brings them, and makes it."""
+class StandIn:
+    """An actor of a class whose modules only its own process imports, as it starts. ``connect`` makes it.
 
-    def __init__(self, *_settings_alone: Any) -> None: ...
+    Ray sends an actor's class along with its handle. With vLLM's server a handle would bring all of vLLM, which takes
+    12 s to import, into every process that asks it for something.
+    """
+
+    of: tuple[str, str]
+    """Module and name of the class."""
+
+    def __init__(self, *_early: Any, **arguments: Any) -> None:
+        """``arguments``, if there are any, make it now."""
+        module, name = self.of
+        self._kind: Any = getattr(import_module(module), name)
+        if arguments:
+            self.connect(**arguments)
 
     def connect(self, *args: Any, **kwargs: Any) -> None:
         """Make the actor."""
-        super().__init__(*args, **kwargs)
+        self.made = self._kind(*args, **kwargs)
+
+
+def stand_in(kind: type) -> Any:
+    """Ray's class of actors that are ``StandIn``s of ``kind``: with its public methods, which the actor answers."""
+
+    def asked(name: str, method: Any) -> Any:
+        async def wait(self: StandIn, *args: Any, **kwargs: Any) -> Any:
+            return await getattr(self.made, name)(*args, **kwargs)
+
+        def call(self: StandIn, *args: Any, **kwargs: Any) -> Any:
+            return getattr(self.made, name)(*args, **kwargs)
+
+        return wait if inspect.iscoroutinefunction(method) else call
+
+    functions = inspect.getmembers(kind, inspect.isfunction)
+    methods = {name: asked(name, method) for name, method in functions if not name.startswith("_")}
+    return ray.remote(type(kind.__name__, (StandIn,), {"of": (kind.__module__, kind.__name__), **methods}))
 
 
 class StartedServers:
-    """Stands for Ray's class of vLLM's server: whoever makes one with the name of a waiting process gets that one."""
+    """In the place of Ray's class of vLLM's server: whoever makes one with a started process's name gets that one."""
 
     def __init__(self, kind: type) -> None:
-        self._usual: Any = ray.remote(kind)
-        self._waiting: Any = ray.remote(type(kind.__name__, (Waiting, kind), {}))
+        self._class = stand_in(kind)
         self._processes: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def start(self, name: str, **options: Any) -> None:
         """Start a process. ``options``: Ray's, those that the server is made with later, but for its place."""
         (node,) = ray.nodes()
         place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        process = self._waiting.options(name=name, scheduling_strategy=place, **options).remote()
+        process = self._class.options(name=name, scheduling_strategy=place, **options).remote()
         self._processes[name] = process, options
 
     def options(self, *, name: str, scheduling_strategy: Any, **options: Any) -> Any:
         """As that of Ray's class."""
         process, started_with = self._processes.pop(name, (None, None))
         if process is None:
-            return self._usual.options(name=name, scheduling_strategy=scheduling_strategy, **options)
+            return self._class.options(name=name, scheduling_strategy=scheduling_strategy, **options)
         if options != started_with:
             raise ValueError(f"{name} was started with {started_with} and is to have {options}")
 
@@ -52,25 +82,27 @@ class StartedServers:
 
 
 def start_servers(config: Any) -> None:
-    """Start the processes of vLLM's servers, on a cluster of one node: elsewhere their nodes are not known yet.
+    """Start the processes of vLLM's servers. On several nodes they start later, as theirs are not known yet.
 
     To be called while the models are loaded: it imports vLLM here, too, as veRL would afterwards.
     """
     rollout = config.actor_rollout_ref.rollout
-    if rollout.name != VLLM or rollout.disaggregation.enabled or len(ray.nodes()) > 1:
+    if rollout.name != VLLM or rollout.disaggregation.enabled:
         return
     from verl.workers.rollout.vllm_rollout import vllm_async_server
 
     servers = StartedServers(vllm_async_server.vLLMHttpServer)
 
     class EarlyReplica(vllm_async_server.vLLMReplica):
-        """veRL's, of servers whose processes have been started."""
+        """veRL's, of such servers."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.server_class = servers
 
     RolloutReplicaRegistry.register(VLLM, lambda: EarlyReplica)
+    if len(ray.nodes()) > 1:
+        return
     gpus, platform = config.trainer.n_gpus_per_node, get_platform()
     replica = EarlyReplica(0, rollout, config.actor_rollout_ref.model, gpus)
     variables = {**dict.fromkeys(platform.ray_noset_envvars(), "1"), **platform.rollout_env_vars()}

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import ray
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
@@ -16,13 +15,13 @@ from verl.utils import tensordict_utils as tu
 from cobalt.errors import InputError, SetupError
 from cobalt.training.batch_scores import fill_with_mean, neutralise_groups
 from cobalt.training.cluster import as_written
-from cobalt.training.early import Waiting
+from cobalt.training.early import stand_in
 from cobalt.training.manager import VALIDATES
 from cobalt.training.scoring import INFRA
 
 
-class CobaltAgentLoopWorker(Waiting, as_written(AgentLoopWorkerTQ)):
-    """veRL's. Its process can start before there is an engine."""
+class CobaltAgentLoopWorker(as_written(AgentLoopWorkerTQ)):
+    """veRL's."""
 
 
 class CobaltAgentLoopManager(AgentLoopManagerTQ):
@@ -37,7 +36,7 @@ class CobaltAgentLoopManager(AgentLoopManagerTQ):
     async def start_workers(cls, config: Any) -> None:
         """Start the processes of the workers, which ``create`` then connects. ``config``: of the training."""
         early = cls(config, llm_client=None)
-        early.agent_loop_workers_class = ray.remote(CobaltAgentLoopWorker)
+        early.agent_loop_workers_class = stand_in(CobaltAgentLoopWorker)
         await AgentLoopManagerTQ._init_agent_loop_workers(early)
         cls._started = early.agent_loop_workers
 

@@ -72,7 +72,7 @@ processes = []
 from online_parts import compose  # noqa: E402
 from verl.workers.rollout.llm_server import LLMServerManager  # noqa: E402
 
-from cobalt.training.early import Waiting, start_servers  # noqa: E402
+from cobalt.training.early import StandIn, start_servers  # noqa: E402
 
 ray.remote, ray.get, ray.nodes = actor_class, lambda answer: answer, lambda: [{"NodeID": NODE}] * nodes
 config = compose("trainer.n_gpus_per_node=2", *names)
@@ -85,7 +85,7 @@ told = [
     {
         "name": process.options["name"],
         "early": process in started,
-        "waits": issubclass(process.kind, Waiting),
+        "light": issubclass(process.kind, StandIn),
         "class": process.kind.__name__,
         "made for": process.arguments["replica_rank"],
         "workers": [workers.index(worker) for worker in process.arguments["workers"]],

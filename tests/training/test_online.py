@@ -12,6 +12,7 @@ from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
+import ray
 import torch
 from fake_service import FakeService
 from online_parts import (
@@ -38,7 +39,6 @@ from verl.workers.engine_workers import TrainingWorker
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.prompts import COBALT, described, first_messages, problem_instruction
 from cobalt.training import manager as manager_module
-from cobalt.training import rollouts
 from cobalt.training import trainer as trainer_module
 from cobalt.training import updates as updates_module
 from cobalt.training import worker as worker_module
@@ -47,7 +47,7 @@ from cobalt.training.batch_scores import InfraGuard
 from cobalt.training.config import completed
 from cobalt.training.manager import PROGRAMS, VALIDATES, SharedService
 from cobalt.training.online import Program, group_advantages, shares_of_updates, turn_advantages
-from cobalt.training.rollouts import CobaltAgentLoopManager, CobaltAgentLoopWorker
+from cobalt.training.rollouts import CobaltAgentLoopManager
 from cobalt.training.settings import Method, TrainingConfig
 from cobalt.training.trainer import CobaltTrainerSync
 
@@ -324,10 +324,8 @@ async def test_workers_start_without_an_engine_and_get_it_later(monkeypatch):
             made.append(engine)
 
     options = SimpleNamespace(options=lambda **_placed: SimpleNamespace(remote=Process))
-    monkeypatch.setattr(rollouts.ray, "remote", lambda kind: options if kind is CobaltAgentLoopWorker else kind)
-    monkeypatch.setattr(
-        rollouts.ray, "nodes", lambda: [{"NodeID": "ab" * 28, "Alive": True, "Resources": {"CPU": 4.0}}]
-    )
+    monkeypatch.setattr(ray, "remote", lambda kind: options if kind.__name__ == "CobaltAgentLoopWorker" else kind)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "ab" * 28, "Alive": True, "Resources": {"CPU": 4.0}}])
     config = compose("actor_rollout_ref.rollout.agent.num_workers=2", recipe="multi_turn")
     await CobaltAgentLoopManager.start_workers(config)
     assert made == [(config, None, None, None)] * 2
