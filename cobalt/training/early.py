@@ -10,14 +10,20 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.plugin.platform import get_platform
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-from cobalt.training.config import VLLM
+from cobalt.training.config import SGLANG, VLLM
+
+SERVERS = {
+    VLLM: ("verl.workers.rollout.vllm_rollout.vllm_async_server", "vLLMHttpServer", "vLLMReplica"),
+    SGLANG: ("verl.workers.rollout.sglang_rollout.async_sglang_server", "SGLangHttpServer", "SGLangReplica"),
+}
+"""Engine: veRL's module, and its classes there of a server and of a replica's servers."""
 
 
-class StandIn:
+class LightActor:
     """An actor of a class whose modules only its own process imports, as it starts. ``connect`` makes it.
 
-    Ray sends an actor's class along with its handle. With vLLM's server a handle would bring all of vLLM, which takes
-    12 s to import, into every process that asks it for something.
+    Ray sends an actor's class along with its handle. A handle of vLLM's server would bring vLLM, which takes 12 s to
+    import, into every process that asks it for something.
     """
 
     of: tuple[str, str]
@@ -35,28 +41,28 @@ class StandIn:
         self.made = self._kind(*args, **kwargs)
 
 
-def stand_in(kind: type) -> Any:
-    """Ray's class of actors that are ``StandIn``s of ``kind``: with its public methods, which the actor answers."""
+def light_actor(kind: type) -> Any:
+    """Ray's class of actors that are ``LightActor``s of ``kind``: with its public methods, which the actor answers."""
 
     def asked(name: str, method: Any) -> Any:
-        async def wait(self: StandIn, *args: Any, **kwargs: Any) -> Any:
+        async def wait(self: LightActor, *args: Any, **kwargs: Any) -> Any:
             return await getattr(self.made, name)(*args, **kwargs)
 
-        def call(self: StandIn, *args: Any, **kwargs: Any) -> Any:
+        def call(self: LightActor, *args: Any, **kwargs: Any) -> Any:
             return getattr(self.made, name)(*args, **kwargs)
 
         return wait if inspect.iscoroutinefunction(method) else call
 
     functions = inspect.getmembers(kind, inspect.isfunction)
     methods = {name: asked(name, method) for name, method in functions if not name.startswith("_")}
-    return ray.remote(type(kind.__name__, (StandIn,), {"of": (kind.__module__, kind.__name__), **methods}))
+    return ray.remote(type(kind.__name__, (LightActor,), {"of": (kind.__module__, kind.__name__), **methods}))
 
 
 class StartedServers:
-    """In the place of Ray's class of vLLM's server: whoever makes one with a started process's name gets that one."""
+    """In the place of Ray's class of an engine's server: whoever makes one with a started name gets that process."""
 
     def __init__(self, kind: type) -> None:
-        self._class = stand_in(kind)
+        self._class = light_actor(kind)
         self._processes: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def start(self, name: str, **options: Any) -> None:
@@ -82,30 +88,30 @@ class StartedServers:
 
 
 def start_servers(config: Any) -> None:
-    """Start the processes of vLLM's servers. On several nodes they start later, as theirs are not known yet.
+    """Start the processes of the engine's servers. On several nodes they start later, as theirs are not known yet.
 
-    To be called while the models are loaded: it imports vLLM here, too, as veRL would afterwards.
+    To be called while the models are loaded: it imports the engine here, too, as veRL would afterwards.
     """
     rollout = config.actor_rollout_ref.rollout
-    if rollout.name != VLLM or rollout.disaggregation.enabled:
+    if rollout.name not in SERVERS or rollout.disaggregation.enabled:
         return
-    from verl.workers.rollout.vllm_rollout import vllm_async_server
+    module, server, of_verl = SERVERS[rollout.name]
+    engine: Any = import_module(module)
+    servers = StartedServers(getattr(engine, server))
 
-    servers = StartedServers(vllm_async_server.vLLMHttpServer)
-
-    class EarlyReplica(vllm_async_server.vLLMReplica):
+    class EarlyReplica(getattr(engine, of_verl)):
         """veRL's, of such servers."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.server_class = servers
 
-    RolloutReplicaRegistry.register(VLLM, lambda: EarlyReplica)
+    RolloutReplicaRegistry.register(rollout.name, lambda: EarlyReplica)
     if len(ray.nodes()) > 1:
         return
     gpus, platform = config.trainer.n_gpus_per_node, get_platform()
     replica = EarlyReplica(0, rollout, config.actor_rollout_ref.model, gpus)
     variables = {**dict.fromkeys(platform.ray_noset_envvars(), "1"), **platform.rollout_env_vars()}
     for rank in range(gpus // replica.world_size):
-        name = f"{replica._get_server_name_prefix()}server_{rank}_0"
+        name = f"{rollout.name}_server_{rank}_0"
         servers.start(name, runtime_env={"env_vars": variables}, max_concurrency=replica.max_concurrency)

@@ -15,7 +15,7 @@ from verl.utils import tensordict_utils as tu
 from cobalt.errors import InputError, SetupError
 from cobalt.training.batch_scores import fill_with_mean, neutralise_groups
 from cobalt.training.cluster import as_written
-from cobalt.training.early import stand_in
+from cobalt.training.early import light_actor
 from cobalt.training.manager import VALIDATES
 from cobalt.training.scoring import INFRA
 
@@ -36,7 +36,7 @@ class CobaltAgentLoopManager(AgentLoopManagerTQ):
     async def start_workers(cls, config: Any) -> None:
         """Start the processes of the workers, which ``create`` then connects. ``config``: of the training."""
         early = cls(config, llm_client=None)
-        early.agent_loop_workers_class = stand_in(CobaltAgentLoopWorker)
+        early.agent_loop_workers_class = light_actor(CobaltAgentLoopWorker)
         await AgentLoopManagerTQ._init_agent_loop_workers(early)
         cls._started = early.agent_loop_workers
 

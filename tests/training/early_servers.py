@@ -1,32 +1,15 @@
-"""veRL's own replica of vLLM, with vLLM's modules and Ray's processes stood in for: what becomes of early servers."""
+"""veRL's own replicas, with the engines' modules and Ray's processes stood in for: what becomes of early servers."""
 
 import asyncio
-import importlib.abc
-import importlib.machinery
 import importlib.metadata
 import json
 import sys
 from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import ray
+from stand_in import StandIn
 
 NODE = "ab" * 28
-
-
-class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Any module of vLLM."""
-
-    def find_spec(self, fullname, path=None, target=None):
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if is_vllm(fullname) else None
-
-    def create_module(self, spec):
-        module = MagicMock(name=spec.name, __spec__=spec, __path__=[], __version__="0.24.0")
-        module.__name__ = spec.name
-        return module
-
-    def exec_module(self, module):
-        pass
 
 
 class Process:
@@ -48,10 +31,6 @@ class Process:
         return SimpleNamespace(remote=remote)
 
 
-def is_vllm(name):
-    return name.split(".")[0] == "vllm" or name == "verl.third_party.vllm"
-
-
 def actor_class(kind):
     def options(**options):
         def remote(*_, **arguments):
@@ -65,14 +44,14 @@ def actor_class(kind):
 
 version = importlib.metadata.version
 importlib.metadata.version = lambda name: "0.24.0" if name == "vllm" else version(name)
-sys.meta_path.insert(0, StandIn())
+sys.meta_path[:0] = StandIn("vllm", __version__="0.24.0"), StandIn("sglang", __version__="0.5.12")
 nodes, names = int(sys.argv[1]), sys.argv[2:]
 processes = []
 
 from online_parts import compose  # noqa: E402
 from verl.workers.rollout.llm_server import LLMServerManager  # noqa: E402
 
-from cobalt.training.early import StandIn, start_servers  # noqa: E402
+from cobalt.training.early import LightActor, start_servers  # noqa: E402
 
 ray.remote, ray.get, ray.nodes = actor_class, lambda answer: answer, lambda: [{"NodeID": NODE}] * nodes
 config = compose("trainer.n_gpus_per_node=2", *names)
@@ -85,7 +64,7 @@ told = [
     {
         "name": process.options["name"],
         "early": process in started,
-        "light": issubclass(process.kind, StandIn),
+        "light": issubclass(process.kind, LightActor),
         "class": process.kind.__name__,
         "made for": process.arguments["replica_rank"],
         "workers": [workers.index(worker) for worker in process.arguments["workers"]],

@@ -179,21 +179,29 @@ def test_a_defect_in_another_process_keeps_its_traceback():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "parallel", "workers", "early"),
-    [(1, 1, [[0], [1]], True), (1, 2, [[0, 1]], True), (2, 1, [[0], [1]], False)],
+    ("nodes", "engine", "parallel", "workers", "early"),
+    [
+        (1, "vllm", 1, [[0], [1]], True),
+        (1, "vllm", 2, [[0, 1]], True),
+        (2, "vllm", 1, [[0], [1]], False),
+        (1, "sglang", 1, [[0], [1]], True),
+    ],
 )
-def test_servers_of_vllm_start_while_models_load(nodes, parallel, workers, early):
+def test_servers_of_engines_start_while_models_load(nodes, engine, parallel, workers, early):
     """Their imports take as long as the models. veRL's own replica is what makes them afterwards."""
-    override = f"actor_rollout_ref.rollout.tensor_model_parallel_size={parallel}"
+    overrides = [
+        f"actor_rollout_ref.rollout.{name}" for name in (f"name={engine}", f"tensor_model_parallel_size={parallel}")
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, Path(__file__).with_name("early_servers.py"), str(nodes), override]
+    command = [sys.executable, Path(__file__).with_name("early_servers.py"), str(nodes), *overrides]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     servers = json.loads(ended.stdout.splitlines()[-1])
-    assert [server["name"] for server in servers] == [f"vllm_server_{rank}_0" for rank in range(len(workers))]
+    assert [server["name"] for server in servers] == [f"{engine}_server_{rank}_0" for rank in range(len(workers))]
     assert [server["workers"] for server in servers] == workers
-    usual = ["get_master_address", "launch_server", "get_server_address"]
+    usual = [*["get_master_address"] * (engine == "vllm"), "launch_server", "get_server_address"]
+    title = {"vllm": "vLLMHttpServer", "sglang": "SGLangHttpServer"}[engine]
     for rank, server in enumerate(servers):
-        assert (server["early"], server["light"], server["class"]) == (early, True, "vLLMHttpServer")
+        assert (server["early"], server["light"], server["class"]) == (early, True, title)
         assert (server["made for"], server["asked"]) == (rank, ["connect", *usual] if early else usual)
 
 
