@@ -65,7 +65,8 @@ def refuse_other_verdicts(running: Mapping[str, Any], wanted: Mapping[str, Any])
     different = [name for name in running if name in wanted and running[name] != wanted[name]]
     if different:
         settings = ", ".join(f"{name}={running[name]}, not {wanted[name]}" for name in different)
-        raise InputError(f"an evaluator is running with {settings}: stop it, or ask for what it has (EVALUATOR_ARGS)")
+        knobs = "EVALUATOR_ARGS, in training also reward.reward_kwargs"
+        raise InputError(f"an evaluator is running with {settings}: stop it, or ask for what it has ({knobs})")
 
 
 def main(config: ServiceCheckConfig) -> None:

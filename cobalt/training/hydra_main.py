@@ -92,14 +92,14 @@ def main() -> None:
     hydra_command("train", HELP, CONFIG_NAME, checked, start)
 
 
-def started_services(answers: int, asks: int) -> None:
-    """Have a recipe start Ray and what runs the programs: ``RAY_ADDRESS`` is where.
+def started_services(answers: int, asks: int, limits: Mapping[str, Any]) -> None:
+    """Have a recipe start Ray and what runs the programs, with ``limits``: ``RAY_ADDRESS`` is where.
 
     ``answers``, ``asks``: descriptors, where the recipe writes and reads. Exits as the recipe does where it cannot
     start them: it has said why. Raises ``SetupError`` where the recipe has ended.
     """
     with suppress(BrokenPipeError), os.fdopen(asks, "w") as asking:
-        asking.write("start\n")
+        asking.write(f"{' '.join(['start', *(f'{name}={value}' for name, value in limits.items())])}\n")
     with os.fdopen(answers) as answering:
         answer = answering.readline().strip()
     if answer.startswith("exit "):

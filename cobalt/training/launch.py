@@ -1,6 +1,6 @@
 """A training run: its manifest, Ray with the job's runtime environment, and veRL's ``run_ppo`` inside it."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -33,13 +33,13 @@ from cobalt.training.training_log import budget_of
 def train(
     config: Any,
     given: Collection[str] = (),
-    start_services: Callable[[], None] | None = None,
+    start_services: Callable[[Mapping[str, Any]], None] | None = None,
     console: AbstractContextManager[None] | None = None,
 ) -> None:
     """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors.
 
-    ``given``: as in ``completed``; ``start_services``: called once all is checked, gives ``RAY_ADDRESS`` its value;
-    ``console``: around all that veRL prints.
+    ``given``: as in ``completed``; ``start_services``: called once all is checked, with the limits of programs, gives
+    ``RAY_ADDRESS`` its value; ``console``: around all that veRL prints.
     """
     config, manifest = checked(config, given)
     with hold_folder(manifest.output):
@@ -47,7 +47,7 @@ def train(
             print(f"cobalt: finished already: checkpoint {step}", flush=True)
             return
         if start_services is not None:
-            start_services()
+            start_services(RewardSettings.read(config.reward.reward_kwargs).limits if has_own_manager(config) else {})
         with console or nullcontext():
             _train(config, manifest)
 

@@ -33,10 +33,10 @@ from cobalt.rewards import (
     validation_reward,
 )
 from cobalt.rewards.dynamic_check import NO_EXPECTATION, compare, inputs_to_compare, observe
-from cobalt.sandbox import ExecutionResult, TestCases
+from cobalt.sandbox import ExecutionResult, Limits, TestCases
 from cobalt.serving.app_settings import ExecutorConfig
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
-from cobalt.serving.service_check import check_service
+from cobalt.serving.service_check import check_service, refuse_other_verdicts
 
 SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
 """Errors that mean the execution service failed. We always catch them; veRL would treat them as bugs."""
@@ -63,7 +63,7 @@ class LocalLimits(ExecutorConfig):
 
 
 class RewardSettings(BaseModel):
-    """``reward.reward_kwargs``. All other keys are ``LocalLimits``."""
+    """``reward.reward_kwargs``. All other keys are ``LocalLimits``, or with the evaluator app ``Limits``."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -84,19 +84,29 @@ class RewardSettings(BaseModel):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The limits of a local executor."""
+        """Of programs: those of a local executor, or those that the evaluator app must have."""
         return self.model_extra or {}
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        """``limits``, if they are of an executor that is started here."""
+        return self.limits if self.executor == "local" else {}
 
     def open_service(self) -> AbstractAsyncContextManager[ExecutionService]:
         """Connect to the execution service. Waits for one that is starting again."""
-        limits = {"max_in_flight": self.max_in_flight, **self.limits}
+        limits = {"max_in_flight": self.max_in_flight, **self._own}
         return open_execution_service(self.executor, patient=True, **limits)
 
     def check(self) -> None:
-        """Before training: raise ``SetupError`` if programs cannot be run, or ``o200k_base`` cannot be loaded."""
+        """Before training: raise ``SetupError`` if programs cannot be run, or ``o200k_base`` cannot be loaded.
+
+        ``InputError`` if the evaluator app has other limits.
+        """
         if self.lengths == "o200k_base":
             o200k_counter()
-        check_service(self.executor, **self.limits)
+        running = check_service(self.executor, **self._own)
+        if self.executor == "serve":
+            refuse_other_verdicts(running, self.limits)
 
     @classmethod
     def read(cls, reward_kwargs: Mapping[str, Any]) -> "RewardSettings":
@@ -107,10 +117,11 @@ class RewardSettings(BaseModel):
             LocalLimits.model_validate(settings.limits, strict=True)
         except ValidationError as error:
             raise InputError.of_setting(error, "reward.reward_kwargs.", known) from None
-        if settings.executor == "serve" and settings.limits:
+        of_local = sorted(settings.limits.keys() - {limit.name for limit in fields(Limits)})
+        if settings.executor == "serve" and of_local:
             raise InputError(
-                f"reward.reward_kwargs.{next(iter(settings.limits))}: a limit of executor=local. "
-                "The evaluator app takes its limits when it is started (EVALUATOR_ARGS)"
+                f"reward.reward_kwargs.{of_local[0]}: a setting of executor=local. "
+                "The evaluator app takes it when it is started (EVALUATOR_ARGS)"
             )
         return settings
 

@@ -59,7 +59,9 @@ source "$ROOT/scripts/lib/services.sh"
 [[ -z $dry_run ]] || exec "$PYTHON" -m cobalt train --check --cfg job --resolve "${overrides[@]}"
 
 services() { # for `cobalt train`, which asks for them once it has checked everything, and is told Ray's address
-  read -r
+  local limits # of programs, by the configuration
+  read -r _ limits
+  EVALUATOR_ARGS="$limits ${EVALUATOR_ARGS:-}"
   exec 6>&1 1>&3 3>&-
   trap 'echo "exit $?" >&6; stop_services' EXIT
   echo "starting Ray and what runs the programs; logs in $OUTPUT_DIR"

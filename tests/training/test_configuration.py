@@ -91,7 +91,9 @@ def test_every_preset_is_whole(recipe, preset):
     refuse_mistyped(config)
     is_papers, policy, reward = preset.startswith("paper"), config.actor_rollout_ref, config.reward
     assert reward.reward_manager.name == MANAGER and TrainingConfig.of(config).online is None
-    assert set(reward.reward_kwargs) == set(RewardSettings.model_fields)
+    limits = {"cpu_limit_s": 1.0, "suite_cpu_limit_s": 4.0} if preset == "one-gpu-coder" else {}
+    assert RewardSettings.read(reward.reward_kwargs).limits == limits
+    assert set(reward.reward_kwargs) == {*RewardSettings.model_fields, *limits}
     assert reward.reward_kwargs.lengths == ("o200k_base" if is_papers else "policy"), "as the paper counts them"
     assert reward.reward_kwargs.extraction == ("released" if is_papers else "markdown")
     assert policy.model.use_liger == (preset not in ("cpu", "one-gpu-vllm"))

@@ -278,7 +278,7 @@ WEIGHT = "+reward.custom_reward_function.reward_kwargs"
         ((OURS, "reward.custom_reward_function.name=score_it"), "name=score_it: there is no such function in "),
         (("reward.custom_reward_function.path=README.md",), "custom_reward_function.path=README.md: SyntaxError"),
         (("+reward.reward_kwargs.improve_scal=0.2",), "improve_scal: no such setting; there are executor, "),
-        (("+reward.reward_kwargs.cpu_limit_s=2",), "cpu_limit_s: a limit of executor=local"),
+        (("+reward.reward_kwargs.workers=2",), "workers: a setting of executor=local"),
         (("trainer.resume_mode=resume_path",), "trainer.resume_from_path=None: no such checkpoint"),
         (("trainer.resume_mode=resume_path", "trainer.resume_from_path=a/global_step_2"), "and a has none"),
         (("trainer.resume_mode=always",), "trainer.resume_mode=always: choose auto, disable, resume_path"),

@@ -330,9 +330,9 @@ def test_settings_of_a_wrong_type_or_out_of_range_are_refused_in_one_line(name, 
         RewardSettings.read({name: value})
 
 
-@pytest.mark.parametrize("settings", [{"executor": "serve", "cpu_limit_s": 2}, {"executor": "local", "cpu_limt_s": 2}])
+@pytest.mark.parametrize("settings", [{"executor": "serve", "workers": 2}, {"executor": "local", "cpu_limt_s": 2}])
 def test_limits_that_nobody_takes_are_refused_before_training(settings):
-    with pytest.raises(InputError, match=r"limits|cpu_limt_s"):
+    with pytest.raises(InputError, match=r"workers: a setting of executor=local|cpu_limt_s"):
         RewardSettings.read(settings)
 
 

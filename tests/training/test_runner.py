@@ -100,6 +100,16 @@ def test_a_local_ray_has_the_logical_cpus_that_verl_asks_for(cluster_of, monkeyp
     assert started[0]["num_cpus"] == 4 * 3 + 2
 
 
+@pytest.mark.parametrize(("limit", "told"), [(2, None), (3, "cpu_limit_s=2.0, not 3: .* reward.reward_kwargs")])
+def test_programs_have_the_limits_of_the_configuration_or_training_does_not_begin(cluster_of, monkeypatch, limit, told):
+    cluster_of({"GPU": 1.0, "CPU": 5.0})
+    monkeypatch.setattr(scoring, "check_service", lambda *_, **__: {"cpu_limit_s": 2.0, "checker": "exact"})
+    config = completed(compose(LOCAL, "trainer.n_gpus_per_node=1", f"+reward.reward_kwargs.cpu_limit_s={limit}"))
+    config.reward.reward_kwargs.executor = "serve"
+    with pytest.raises(InputError, match=told) if told else nullcontext():
+        runner.connect_and_prepare(config)
+
+
 def test_a_slurm_job_without_cpus_for_programs_beside_verls_is_refused(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/activate").write_text(f"PATH={Path(sys.executable).parent}:$PATH")

@@ -38,7 +38,7 @@ esac
 PYTHON = """#!/usr/bin/env bash
 if [[ $* == *--services_fds* ]]; then # a training
   [[ -z ${REFUSES:-} ]] || exit 2
-  echo start >&5
+  echo "start ${LIMITS:-}" >&5
   read -r address <&4
   [[ $address != exit* ]] || exit "${address#exit }"
   echo "training at $address" >>"$CALLS"
@@ -244,8 +244,8 @@ def test_a_recipe_is_asked_for_its_services(monkeypatch, answer, code):
     os.close(writes)
     outcome = {3: pytest.raises(SystemExit, match="3"), None: pytest.raises(SetupError, match="the recipe ended")}
     with outcome.get(code, nullcontext()):
-        started_services(answers, asks)
-    assert os.read(questions, 99) == b"start\n"
+        started_services(answers, asks, {"cpu_limit_s": 2.0, "max_threads": 4})
+    assert os.read(questions, 99) == b"start cpu_limit_s=2.0 max_threads=4\n"
     os.close(questions)
     assert os.environ.get("RAY_ADDRESS") == (answer if code == 0 else None)
 
@@ -255,7 +255,7 @@ def test_a_recipe_that_has_ended_is_asked_in_vain(monkeypatch):
     os.close(questions)
     os.close(writes)
     with pytest.raises(SetupError, match="the recipe ended"):
-        started_services(answers, asks)
+        started_services(answers, asks, {})
 
 
 @pytest.mark.parametrize("executor", ["local", "serve"])
@@ -270,10 +270,17 @@ def test_a_recipe_starts_ray_once_all_is_checked(tmp_path, executor, broken, cod
     assert addresses == [f"127.0.0.1:{call[call.index('--port') + 1]}" for call in started if not broken]
 
 
+def test_the_evaluator_has_the_limits_that_the_configuration_gives_programs(tmp_path):
+    settings = {"LIMITS": "cpu_limit_s=2.0", "EVALUATOR_ARGS": "workers=3", "OUTPUT_DIR": str(tmp_path / "out")}
+    code, _, calls = run_bash(tmp_path, "scripts/train_grpo_multi_turn.sh", **settings)
+    (started,) = [call for call in calls if call.startswith("serve run")]
+    assert (code, started.endswith(" cpu_limit_s=2.0 workers=3")) == (0, True)
+
+
 def test_nothing_is_started_where_the_folder_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "checked", lambda *_: (None, SimpleNamespace(output=tmp_path)))
     with hold_folder(tmp_path), pytest.raises(InputError, match="is training in this folder"):
-        launch.train(None, start_services=lambda: pytest.fail("it starts"))
+        launch.train(None, start_services=lambda _limits: pytest.fail("it starts"))
 
 
 def test_ray_and_the_training_end_with_a_killed_recipe(tmp_path, running):
