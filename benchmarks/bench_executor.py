@@ -7,6 +7,9 @@ Contenders, which take turns:
 executor    cobalt.sandbox.executor.Executor, one worker per core
 bwrap       bubblewrap around a fresh interpreter per test, one at a time per core
 fork        fork + exec of compiled code, no isolation and no verdict: the practical limit
+
+Then a program that does not end, alone, with ``LIMITS``: the wait for its verdicts on all cores, and with one worker,
+which runs its tests one after the other.
 """
 
 import asyncio
@@ -26,6 +29,7 @@ import psutil
 
 from benchmarks.harness import Sample, interleaved, median_ratio, medians
 from cobalt.cli.entry import run
+from cobalt.sandbox import Verdict
 from cobalt.sandbox.confinement import interpreter
 from cobalt.sandbox.executor import Executor, default_workers
 from cobalt.tables import markdown_table
@@ -66,6 +70,7 @@ TESTS = {
     "inputs": [f"{i} {i + 1}\n" for i in range(NUM_TESTS)],
     "outputs": [str(2 * i + 1) for i in range(NUM_TESTS)],
 }
+ENDLESS, LIMITS = "while True: pass", {"cpu_limit_s": 1.0, "suite_cpu_limit_s": 4.0}
 PR_SET_CHILD_SUBREAPER = 36
 BWRAP = (
     "bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--unshare-all",
@@ -95,6 +100,13 @@ def run_executor(executor: Executor, loop: asyncio.AbstractEventLoop, programs: 
         return sum(not passed for result in results for passed in result.passing)
 
     return programs * NUM_TESTS, loop.run_until_complete(run_all())
+
+
+def judge_endless(executor: Executor, loop: asyncio.AbstractEventLoop) -> Sample:
+    """The wait for a program that does not end."""
+    started = time.perf_counter()
+    result = loop.run_until_complete(executor.run(ENDLESS, TESTS))
+    return {"seconds": time.perf_counter() - started, "wrong": NUM_TESTS - result.verdicts.count(Verdict.TIME_LIMIT)}
 
 
 @contextlib.contextmanager
@@ -177,6 +189,7 @@ def main(config: BenchConfig) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     loop = asyncio.new_event_loop()
     executor = loop.run_until_complete(Executor().__aenter__())
+    of_endless = {name: Executor(count, **LIMITS) for name, count in (("all cores", None), ("one worker", 1))}
     try:
         own = partial(run_executor, executor, loop, config.programs_in_flight)
         contenders = {"executor": own, **({"bwrap": run_bwrap} if shutil.which("bwrap") else {}), "fork": run_forks}
@@ -188,8 +201,14 @@ def main(config: BenchConfig) -> None:
             },
             config.rounds,
         )
+        for one in of_endless.values():
+            loop.run_until_complete(one.start())
+        waits = interleaved(
+            {name: partial(judge_endless, one, loop) for name, one in of_endless.items()}, config.rounds
+        )
     finally:
-        loop.run_until_complete(executor.__aexit__(None, None, None))
+        for one in (executor, *of_endless.values()):
+            loop.run_until_complete(one.close())
         loop.close()
     rows = []
     for (program, name), samples in measured.items():
@@ -197,6 +216,12 @@ def main(config: BenchConfig) -> None:
         row = {**medians(samples), "wrong": sum(sample["wrong"] for sample in samples), **ratios}
         rows.append([program, name, *(f"{value:.4g}" for value in row.values())])
     print(markdown_table(["program", "contender", *row], rows))
+    wanted = waits["all cores"]
+    rows = [
+        (name, f"{medians(samples)['seconds']:.3g}", f"{median_ratio(samples, wanted, 'seconds'):.2f}")
+        for name, samples in waits.items()
+    ]
+    print(f"\n{markdown_table(['a program that does not end', 'seconds', 'times those of all cores'], rows)}")
     print(f"\n1-minute load before the run: {load_before:.1f} on {default_workers()} cores")
 
 

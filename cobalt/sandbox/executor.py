@@ -1,14 +1,16 @@
 """The asynchronous front of the sandbox: a pool of workers behind a bounded, fair queue.
 
-A program runs on one worker, its tests one after the other. There are three lanes, each with workers of its own. Every
-program first gets a turn of ``TURN_S`` seconds in the quick lane; what is not done by then goes on in the long one,
-where it is in no quick program's way. Programs that rather wait than compute go on in the idle lane, where they are in
-no other's way: they never have all of the places that both lanes share. A worker that dies is replaced, and its program
+There are three lanes, each with workers of its own. Every program first gets a turn of ``TURN_S`` seconds in the quick
+lane, its tests one after the other; what is not done by then goes on in the long one, where it is in no quick program's
+way. As long as sandboxes are idle there, its next tests run side by side, with the outcomes that they would have had
+one after the other. Programs that rather wait than compute go on in the idle lane, where they are in no other's way:
+they never have all of the places that both lanes share. A worker that dies is replaced, and its program
 goes to whichever worker is free next; only when it has lost several does the result carry ``infra_error``. Waiting
 costs a program nothing.
 """
 
 import asyncio
+import math
 import os
 import pickle
 import signal
@@ -17,7 +19,7 @@ import subprocess
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,8 @@ class _Job:
     progress: Progress | None = None
     attempts: int = 0
     """Sandboxes that were lost with it."""
+    is_part: bool = False
+    """Only its next test is run; ``done`` is what comes of the turn."""
 
 
 class FairQueue:
@@ -214,6 +218,8 @@ class Executor:
         self._max_queue = max_queue
         self._running: set[_Worker] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._spread: set[asyncio.Task[None]] = set()  # programs whose tests run side by side
+        self._served = 0  # programs in the long lane and the idle one that have a sandbox
 
     async def __aenter__(self) -> "Executor":
         await self.start()
@@ -247,9 +253,10 @@ class Executor:
 
     async def close(self) -> None:
         """Stop the workers. Programs that still run or wait are cancelled, later ones get a ``RuntimeError``."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._spread]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for lane in self._lanes:
             lane.queue.close()
         for worker in list(self._running):
@@ -323,14 +330,20 @@ class Executor:
             if lost > 1:
                 await asyncio.sleep(min(lost - 1, MAX_ATTEMPTS) * RETRY_DELAY_S)
             job = await lane.queue.get()
+            shares = lane is not self._quick
             try:
                 async with lane.slots:
-                    worker, onward = await self._serve(job, worker, lane)
+                    self._served += shares
+                    try:
+                        worker, onward = await self._serve(job, worker, lane)
+                    finally:
+                        self._served -= shares
                 lost = 0
-                if onward is lane:
-                    lane.queue.put_back(job.caller, job, last=True)
-                elif onward is not None:
-                    await onward.queue.put(job.caller, job)
+                if onward is not None and not await self._spread_out(job, onward):
+                    if onward is lane:
+                        lane.queue.put_back(job.caller, job, last=True)
+                    else:
+                        await onward.queue.put(job.caller, job)
             except (SetupError, OSError) as error:
                 worker, lost = None, lost + 1
                 job.attempts += 1
@@ -356,7 +369,8 @@ class Executor:
         if job.done.done():  # its caller has gone
             return worker, None
         worker = worker or await self._start_worker(lane)
-        answer = asyncio.ensure_future(worker.ask((job.code, job.tests, job.files, job.progress, lane.terms)))
+        terms = replace(lane.terms, tests_s=0.0) if job.is_part else lane.terms
+        answer = asyncio.ensure_future(worker.ask((job.code, job.tests, job.files, job.progress, terms)))
         try:
             await asyncio.wait((answer, job.done), return_when=asyncio.FIRST_COMPLETED)
             outcome = answer.result() if answer.done() else None
@@ -368,9 +382,75 @@ class Executor:
         if outcome is None:  # its caller has gone while it ran
             self._discard(worker)
             return None, None
-        if isinstance(outcome, Progress):  # its turn is over
+        if isinstance(outcome, Progress) and not job.is_part:  # its turn is over
             job.progress = outcome
             return worker, self._idle if outcome.is_idle or lane is self._idle else self._long
         if not job.done.done():
             job.done.set_result(outcome)
         return worker, None
+
+    async def _spread_out(self, job: _Job, onward: _Lane) -> bool:
+        """Let the next tests of a program run side by side, if it is to go on in the long lane and sandboxes are idle.
+
+        As many as can use up its limit, so that none runs in vain. False if it is to go on as it did.
+        """
+        done = job.progress
+        if onward is not self._long or done is None or job.files is not None:
+            return False
+        cpu_limit_s = min(self.limits.cpu_limit_s, job.tests.time_limit or math.inf)
+        idle = self.workers - self._served - len(self._long.queue) - len(self._idle.queue)
+        left = len(job.tests) - len(done.outcomes) - 1  # the last one runs when these are added up
+        count = min(idle, left, math.ceil(done.cpu_left_s / cpu_limit_s))
+        if count < 2:
+            return False
+        # each as if it were the first that costs anything
+        before, whole = len(done.outcomes), (self.limits.suite_cpu_limit_s, self.limits.suite_wall_limit_s)
+        nothing = (Verdict.PASSED, "", "")
+        starts = [Progress((nothing,) * (before + number), *whole) for number in range(count)]
+        futures = [asyncio.get_running_loop().create_future() for _ in starts]
+        for start, future in zip(starts, futures, strict=True):
+            part = _Job(job.caller, job.code, job.tests, future, progress=start, is_part=True)
+            await self._long.queue.put(job.caller, part)
+        task = asyncio.create_task(self._collect(job, futures))
+        self._spread.add(task)
+        task.add_done_callback(self._spread.discard)
+        return True
+
+    async def _collect(self, job: _Job, futures: Sequence["asyncio.Future[Any]"]) -> None:
+        """Add up the tests that ran side by side, and let the program go on after them.
+
+        Those after the first that did not end, or might end otherwise in less time, count for nothing: they run again.
+        """
+        try:
+            parts = asyncio.gather(*futures, return_exceptions=True)
+            await asyncio.wait((parts, job.done), return_when=asyncio.FIRST_COMPLETED)
+            if job.done.done():  # its caller has gone
+                return
+            onward, is_whole = self._long, True
+            for ended in parts.result():
+                if (after := _added(job.progress, ended, self.limits)) is None:
+                    onward = self._idle if isinstance(ended, Progress) and ended.is_idle else self._long
+                    is_whole = False
+                    break
+                job.progress = after
+            if not is_whole or not await self._spread_out(job, onward):
+                await onward.queue.put(job.caller, job)
+        except BaseException:
+            job.done.cancel()
+            raise
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _added(before: Progress | None, ended: Any, limits: Limits) -> Progress | None:
+    """``before`` and its next test, which ran with all that a suite has; None if it might have ended otherwise."""
+    assert before is not None
+    if not isinstance(ended, Progress) or len(ended.outcomes) != len(before.outcomes) + 1 or before.cpu_left_s <= 0:
+        return None
+    outcome = ended.outcomes[-1]
+    cpu_left_s = before.cpu_left_s - (limits.suite_cpu_limit_s - ended.cpu_left_s)
+    wall_left_s = before.wall_left_s - (limits.suite_wall_limit_s - ended.wall_left_s)
+    if min(cpu_left_s, wall_left_s) < 0 and outcome != (Verdict.TIME_LIMIT, "", ""):
+        return None  # less time may show less of its output, or be none at all
+    return Progress((*before.outcomes, outcome), cpu_left_s, wall_left_s)

@@ -44,13 +44,79 @@ INPUTS = [
 async def test_turns_change_no_verdict(monkeypatch, namespaces):
     tests = {"inputs": INPUTS, "outputs": ["a"] * len(INPUTS)}
     results = []
-    for turn_s in (0.2, math.inf):
+    for turn_s, workers in ((0.2, 1), (math.inf, 1), (0.2, 4)):
         monkeypatch.setattr(executor_module, "TURN_S", turn_s)
-        async with Executor(workers=1, cpu_limit_s=0.5, suite_cpu_limit_s=1.3) as executor:
+        async with Executor(workers=workers, cpu_limit_s=0.5, suite_cpu_limit_s=1.3) as executor:
             results.append(await executor.run(MIXED, tests))
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
     letters = "".join(verdict.value[0] for verdict in results[0].verdicts)
     assert letters == "pwpppttptt"  # passed, wrong, time limit: of a test, and from the ninth on of the suite
+
+
+SAYS = """
+import time
+share, *words = input().split()
+print(*words, flush=True)
+while time.process_time() < float(share):
+    pass
+"""
+"""Its CPU seconds, and what it says before it uses them."""
+
+
+@pytest.mark.parametrize(
+    ("test", "letters"),
+    [
+        ("0.4 word", "ppttt"),  # the third ends, but later than the suite's limit
+        ("9", "ttttt"),
+    ],
+)
+async def test_tests_of_a_long_program_run_side_by_side(monkeypatch, namespaces, test, letters):
+    """They end as one after the other: one that had more time than is left of the suite's runs again."""
+    monkeypatch.setattr(executor_module, "TURN_S", 0.1)
+    tests = {"inputs": [test] * 5, "outputs": [test.partition(" ")[2]] * 5}
+    results, counts = [], []
+    async with Executor(workers=4, cpu_limit_s=0.5, suite_cpu_limit_s=1.1) as executor:
+        collect = executor._collect
+
+        def note(job, futures):
+            counts.append(len(futures))
+            return collect(job, futures)
+
+        monkeypatch.setattr(executor, "_collect", note)
+        for workers in (4, 1):
+            executor.workers = workers  # with one nothing else is idle
+            results.append(await executor.run(SAYS, tests))
+    assert results[0] == results[1]
+    assert "".join(verdict.value[0] for verdict in results[0].verdicts) == letters
+    assert counts == [3]  # so many use up the limit
+
+
+async def test_side_by_side_or_not_what_fails_or_leaves_is_one_program(monkeypatch, namespaces):
+    """Lost sandboxes cost no verdict, a caller that goes takes all tests along, and so does closing."""
+    monkeypatch.setattr(executor_module, "TURN_S", 0.1)
+    monkeypatch.setattr(executor_module, "RETRY_DELAY_S", 0.01)
+    tests = {"inputs": ["0.3 a"] * 4, "outputs": ["a"] * 4}
+    async with Executor(workers=4) as executor:
+        serve, lost = executor._serve, []
+
+        async def lose_first_parts(job, worker, lane):
+            if job.is_part and len(lost) < 2:
+                lost.append(job)
+                raise ConnectionError("the worker died")
+            return await serve(job, worker, lane)
+
+        monkeypatch.setattr(executor, "_serve", lose_first_parts)
+        result = await executor.run(SAYS, tests)
+        assert result.solved and len(lost) == 2
+        endless = {"inputs": ["99"] * 4, "outputs": [""] * 4}
+        leaves, stays = (asyncio.ensure_future(executor.run(SAYS, endless)) for _ in range(2))
+        await asyncio.to_thread(wait_until, lambda: executor._served > 1)
+        leaves.cancel()
+        result = await executor.run(SAYS, tests)
+        assert result.solved
+        assert not stays.done()
+    assert (await asyncio.gather(stays, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+    assert not executor._spread
 
 
 async def test_a_test_may_sleep_for_three_times_its_cpu_limit(namespaces):
