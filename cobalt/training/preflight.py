@@ -6,6 +6,7 @@ import math
 import os
 import re
 import runpy
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -44,6 +45,8 @@ ROW_LOSSES = ("vanilla", "gspo", "cispo")
 RESUME_MODES = ("auto", "disable", "resume_path")
 FP8_BLOCK = 128
 """Rows of a weight that have a scale of their own in veRL's FP8 rollouts."""
+WEIGHT_BYTES = 4
+"""Of a weight in a checkpoint. The optimizer has twice as many for it."""
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 """A file in the folder of flash_attn."""
 
@@ -118,6 +121,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if config.reward.custom_reward_function.path:
         _refuse_wrong_reward(config)
     refuse_missing_checkpoint(trainer)
+    refuse_small_disk(trainer, model, actor.fsdp_config, actor.checkpoint.save_contents)
 
     # the cluster, or this machine
     if os.environ.get("RAY_ADDRESS"):
@@ -245,6 +249,33 @@ def refuse_missing_checkpoint(trainer: Any) -> None:
         saved = saved_checkpoints(Path(path).parent if path else trainer.default_local_dir)
         what = "no such checkpoint; it is a folder named global_step_N"
         raise InputError(f"trainer.resume_from_path={path}: {what}, and {saved}")
+
+
+def refuse_small_disk(trainer: Any, model: Any, engine: Any, contents: Sequence[str]) -> None:
+    """Raise ``SetupError`` where a checkpoint of a model in a folder here has no room, and ``InputError`` where that
+    model's weights are damaged.
+
+    ``trainer``, ``model``, ``engine``: sections of the configuration; ``contents``: of a checkpoint.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    parts = {"model": WEIGHT_BYTES, "optimizer": 0 if model.get("lora_rank") else 2 * WEIGHT_BYTES}
+    if trainer.save_freq in (0, -1) or engine.get("model_dtype") != "fp32":
+        return
+    folder = Path(trainer.default_local_dir).absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    weights = 0
+    for file in Path(model.path).glob("*.safetensors"):
+        try:
+            with safe_open(file, "pt") as tensors:
+                names = set(tensors.keys()) - {"lm_head.weight"}  # often the embeddings'
+                weights += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
+        except SafetensorError as error:
+            raise InputError.at(file, None, f"not a safetensors file, or damaged: {first_line(error)}") from None
+    needed = weights * sum(parts.get(part, 0) for part in contents) / trainer.nnodes
+    if (free := shutil.disk_usage(there).free) < needed:
+        room = f"{free / 1e9:.3g} GB are free on the disk of {there}"
+        raise SetupError(f"a checkpoint takes more than {needed / 1e9:.3g} GB, and {room} (trainer.default_local_dir)")
 
 
 def _refuse_odd_widths(model: str) -> None:

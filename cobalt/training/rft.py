@@ -29,6 +29,7 @@ from cobalt.training.preflight import (
     refuse_missing_gpus,
     refuse_missing_liger,
     refuse_numbers,
+    refuse_small_disk,
     refuse_unknown_layers,
     refuse_unusable_loggers,
 )
@@ -138,6 +139,7 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     tokenizer = load_tokenizer(config.model.path, "model.path=")
     refuse_unknown_layers(config.model.path, "model.path=")
     refuse_missing_checkpoint(trainer)
+    refuse_small_disk(trainer, config.model, config.engine, config.checkpoint.save_contents)
     if config.cobalt.backend != CPU_BACKEND:
         refuse_missing_gpus(ranks)
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -266,6 +267,34 @@ def test_a_model_without_a_chat_template(complaint, tmp_path):
 SOURCE = "reward.reward_manager.source=register"
 OURS = "reward.custom_reward_function.path=verl/code_reward_func_think.py"
 WEIGHT = "+reward.custom_reward_function.reward_kwargs"
+
+
+@pytest.mark.parametrize(
+    ("free_mb", "override", "is_refused"),
+    [
+        (30, "trainer.save_freq=1", True),  # 2.6 million weights and twice as much of the optimizer, in fp32
+        (32, "trainer.save_freq=1", False),
+        (1, "trainer.save_freq=-1", False),
+        (11, "actor_rollout_ref.model.lora_rank=8", False),
+        (20, "actor_rollout_ref.actor.checkpoint.save_contents=[model]", False),
+    ],
+)
+def test_a_disk_without_room_for_a_checkpoint_is_told_before_training(
+    start, complaint, monkeypatch, free_mb, override, is_refused
+):
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free_mb * 1e6))
+    if is_refused:
+        told = complaint(override, error=SetupError, act=launch.checked)
+        assert told.startswith("a checkpoint takes more than 0.0308 GB, and 0.03 GB are free on the disk of ")
+    else:
+        start(override, act=launch.checked)
+
+
+def test_damaged_weights_are_told_before_training(complaint, tmp_path):
+    shutil.copytree(MODEL, tmp_path / "model")
+    os.truncate(tmp_path / "model/model.safetensors", 1_000_000)
+    told = complaint(f"actor_rollout_ref.model.path={tmp_path}/model", act=launch.checked)
+    assert "model.safetensors: not a safetensors file, or damaged: " in told
 
 
 @pytest.mark.parametrize(

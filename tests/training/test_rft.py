@@ -1,5 +1,7 @@
 """Fine-tuning on stored answers: its tokens, what it refuses, and a training that is killed."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from killed_recipes import killed_and_resumed
@@ -11,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
 from cobalt.records import Manifest, read_jsonl, write_jsonl
+from cobalt.training import preflight
 from cobalt.training.hydra_main import composed, refuse_mistyped
 from cobalt.training.processes import last_error, train_in_processes
 from cobalt.training.rft import CONFIG_NAME, checked, refuse_ignored
@@ -96,6 +99,12 @@ def test_long_examples_are_left_out_and_counted(examples, capsys):
 def test_what_would_fail_or_be_ignored_is_refused(examples, override, reason):
     with pytest.raises(InputError, match=reason):
         checked(rft(examples, override))
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_told_before_training(examples, monkeypatch):
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=3e7))
+    with pytest.raises(SetupError, match="a checkpoint takes more than"):
+        checked(rft(examples))
 
 
 def test_rows_of_another_file_are_refused(examples):
