@@ -410,6 +410,7 @@ class Executor:
         futures = [asyncio.get_running_loop().create_future() for _ in starts]
         for start, future in zip(starts, futures, strict=True):
             part = _Job(job.caller, job.code, job.tests, future, progress=start, is_part=True)
+            part.attempts = MAX_ATTEMPTS - 1  # what loses its sandbox runs again, one after the other
             await self._long.queue.put(job.caller, part)
         task = asyncio.create_task(self._collect(job, futures))
         self._spread.add(task)
