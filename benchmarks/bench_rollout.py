@@ -14,6 +14,7 @@ with vLLM's second model runner.
 import asyncio
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from cobalt.prompts import prompt_tokens
 from cobalt.tables import markdown_table
 
 BASE = "verl"
+CONTENDER = re.compile(rf"{BASE}|ids|ngram-[1-9]\d*|v2")
 ENGINE = "COBALT_BENCH_ENGINE"
 """Environment variable of a contender's process: its name, and the settings of all."""
 SECONDS = {"all": 1.0, "90 %": 0.9}
@@ -68,6 +70,9 @@ def main(config: RolloutBenchConfig) -> None:
     for file in (config.model / "config.json", config.train_file):
         if not file.is_file():
             raise InputError.at(file, None, "no such file")
+    for name in config.contenders:
+        if not CONTENDER.fullmatch(name):
+            raise InputError(f"--contenders {name}: choose among {BASE}, ids, ngram-K and v2")
     engines = {name: Engine(name, config) for name in config.contenders}
     try:
         for engine in engines.values():
@@ -76,6 +81,7 @@ def main(config: RolloutBenchConfig) -> None:
     finally:
         for engine in engines.values():
             engine.process.terminate()
+            engine.process.wait()
     if config.output is not None:
         config.output.write_text(json.dumps({"settings": asdict(config), **samples}, indent=1, default=str))
     rows = []

@@ -1,8 +1,9 @@
-"""The benchmark of a training step: what it refuses, how it lengthens a step, and what it makes of the metrics."""
+"""The benchmarks of a training step, and of its rollouts: what they refuse, ask for and make of the figures."""
 
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 from verl.utils.model import get_generation_config
 
-from benchmarks import bench_step
+from benchmarks import bench_rollout, bench_step
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import prompt_tokens
 from cobalt.records import write_jsonl
@@ -97,3 +98,53 @@ def test_the_table_compares_ours_with_the_best_of_the_others(tmp_path):
     }
     (row,) = [line for line in bench_step.table(results).splitlines() if line.startswith("| update |")]
     assert row == "| update | 2.5 [2, 3] | 9 [9, 9] | 5 [5, 5] | 2.00 |"
+
+
+VLLM = """
+import asyncio, sys, types
+
+class Settings:
+    def __init__(self, **settings):
+        self.given = settings
+
+class Engine:
+    @classmethod
+    def from_engine_args(cls, args):
+        made = cls()
+        made.waits = 0.02 if "speculative_config" in args.given else 0.01
+        return made
+
+    async def reset_prefix_cache(self): ...
+
+    async def generate(self, prompt, sampling, request_id):
+        await asyncio.sleep(self.waits * sampling.given["max_tokens"])
+        yield types.SimpleNamespace(outputs=[types.SimpleNamespace(token_ids=prompt["prompt_token_ids"])])
+
+AsyncEngineArgs = SamplingParams = Settings
+TokensPrompt = dict
+for name in ("sampling_params", "v1", "v1.engine", "v1.engine.async_llm"):
+    sys.modules[f"vllm.{name}"] = types.ModuleType(name)
+sys.modules["vllm.sampling_params"].RequestOutputKind = types.SimpleNamespace(FINAL_ONLY=2)
+sys.modules["vllm.v1.engine.async_llm"].AsyncLLM = Engine
+"""
+
+
+def test_engines_take_turns_with_a_steps_rollouts(tmp_path, monkeypatch, capsys):
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm/__init__.py").write_text(VLLM)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    rows = [{"prompt": [{"role": "user", "content": "Print. " * (1 + number % 2 * 99)}]} for number in range(8)]
+    pd.DataFrame(rows).to_parquet(tmp_path / "data")
+    common = {"model": MODEL, "train_file": tmp_path / "data", "prompts": 2, "samples": 3, "max_tokens": 5}
+    config = bench_rollout.RolloutBenchConfig(**common, max_prompt=60, rounds=1, output=tmp_path / "figures.json")
+    bench_rollout.main(replace(config, contenders=("verl", "ngram-3")))
+    _, _, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0] for line in lines] == ["| verl", "| ngram-3"]
+    assert float(lines[1].split(" | ")[-1].rstrip(" |")) < 1  # times as fast
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert {len(figures[name]) for name in ("verl", "ngram-3")} == {1}
+    assert figures["verl"][0]["longest"] < 60  # the long prompts are left out
+    with pytest.raises(InputError, match="4 prompts of at most 60 tokens"):
+        bench_rollout.rounds_of(replace(config, rounds=2))
+    with pytest.raises(InputError, match="--contenders ngram: choose among verl, ids, ngram-K and v2"):
+        bench_rollout.main(replace(config, contenders=("ngram",)))
