@@ -370,6 +370,12 @@ def test_a_reader_that_ends_early_gets_no_traceback(words: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_another_broken_pipe_is_an_error() -> None:
+    breaks = "import os; from cobalt.cli.entry import exit_codes\nwith exit_codes(): raise BrokenPipeError('elsewhere')"
+    done = subprocess.run([sys.executable, "-c", breaks], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "BrokenPipeError: elsewhere")
+
+
 GROUPS = sorted({name.rpartition(" ")[0] for name in console.COMMANDS if " " in name})
 
 

@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import re
+import select
 import signal
 import sys
 import threading
@@ -60,7 +61,9 @@ def exit_codes() -> Iterator[None]:
         with _interruptible():
             yield
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output has ended, as `| head` does
+    except BrokenPipeError:
+        if not _reader_has_ended():  # it was another pipe, as that of a process of ours
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         known = for_the_user(error)
@@ -71,6 +74,13 @@ def exit_codes() -> Iterator[None]:
     except KeyboardInterrupt:
         _tell_interrupted()
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _reader_has_ended() -> bool:
+    """Whether nobody reads standard output any more, as after `| head`."""
+    looking = select.poll()
+    looking.register(sys.stdout.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in looking.poll(0))
 
 
 @contextmanager
