@@ -427,15 +427,14 @@ class Executor:
             await asyncio.wait((parts, job.done), return_when=asyncio.FIRST_COMPLETED)
             if job.done.done():  # its caller has gone
                 return
-            onward, is_whole = self._long, True
             for ended in parts.result():
                 if (after := _added(job.progress, ended, self.limits)) is None:
                     onward = self._idle if isinstance(ended, Progress) and ended.is_idle else self._long
-                    is_whole = False
-                    break
+                    await onward.queue.put(job.caller, job)
+                    return
                 job.progress = after
-            if not is_whole or not await self._spread_out(job, onward):
-                await onward.queue.put(job.caller, job)
+            if not await self._spread_out(job, self._long):
+                await self._long.queue.put(job.caller, job)
         except BaseException:
             job.done.cancel()
             raise
