@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import psutil
 
@@ -183,45 +184,49 @@ def measure(work: Callable[[], tuple[int, int]]) -> Sample:
     return {"tests/s": tests / wall_s, "CPU ms per test": (cpu_seconds() - cpu) / tests * 1000, "wrong": wrong}
 
 
+@contextlib.contextmanager
+def started(loop: asyncio.AbstractEventLoop, **settings: Any) -> Iterator[Executor]:
+    """An executor that runs as long as the block."""
+    executor = loop.run_until_complete(Executor(**settings).__aenter__())
+    try:
+        yield executor
+    finally:
+        loop.run_until_complete(executor.close())
+
+
 def main(config: BenchConfig) -> None:
     load_before = os.getloadavg()[0]
     # bubblewrap does not wait for its own child: orphans become children of this process
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    loop = asyncio.new_event_loop()
-    executor = loop.run_until_complete(Executor().__aenter__())
-    of_endless = {name: Executor(count, **LIMITS) for name, count in (("all cores", None), ("one worker", 1))}
-    try:
-        own = partial(run_executor, executor, loop, config.programs_in_flight)
-        contenders = {"executor": own, **({"bwrap": run_bwrap} if shutil.which("bwrap") else {}), "fork": run_forks}
-        measured = interleaved(
-            {
-                (program, name): partial(measure, partial(contender, code))
-                for program, code in PROGRAMS.items()
-                for name, contender in contenders.items()
-            },
-            config.rounds,
-        )
-        for one in of_endless.values():
-            loop.run_until_complete(one.start())
-        waits = interleaved(
-            {name: partial(judge_endless, one, loop) for name, one in of_endless.items()}, config.rounds
-        )
-    finally:
-        for one in (executor, *of_endless.values()):
-            loop.run_until_complete(one.close())
-        loop.close()
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        with started(loop) as executor:
+            own = partial(run_executor, executor, loop, config.programs_in_flight)
+            contenders = {"executor": own, **({"bwrap": run_bwrap} if shutil.which("bwrap") else {}), "fork": run_forks}
+            measured = interleaved(
+                {
+                    (program, name): partial(measure, partial(contender, code))
+                    for program, code in PROGRAMS.items()
+                    for name, contender in contenders.items()
+                },
+                config.rounds,
+            )
+        with started(loop, **LIMITS) as every, started(loop, workers=1, **LIMITS) as one:
+            of_endless = {"all cores": every, "one worker": one}
+            waits = interleaved(
+                {name: partial(judge_endless, each, loop) for name, each in of_endless.items()}, config.rounds
+            )
     rows = []
     for (program, name), samples in measured.items():
         ratios = {f"times {base}'s": median_ratio(samples, measured[program, base], "tests/s") for base in contenders}
         row = {**medians(samples), "wrong": sum(sample["wrong"] for sample in samples), **ratios}
         rows.append([program, name, *(f"{value:.4g}" for value in row.values())])
     print(markdown_table(["program", "contender", *row], rows))
-    wanted = waits["all cores"]
-    rows = [
-        (name, f"{medians(samples)['seconds']:.3g}", f"{median_ratio(samples, wanted, 'seconds'):.2f}")
-        for name, samples in waits.items()
-    ]
-    print(f"\n{markdown_table(['a program that does not end', 'seconds', 'times those of all cores'], rows)}")
+    columns = ("a program that does not end", "seconds", "wrong", "times those of all cores")
+    rows = []
+    for name, samples in waits.items():
+        wrong, ratio = sum(sample["wrong"] for sample in samples), median_ratio(samples, waits["all cores"], "seconds")
+        rows.append((name, f"{medians(samples)['seconds']:.3g}", f"{wrong:.0f}", f"{ratio:.2f}"))
+    print(f"\n{markdown_table(columns, rows)}")
     print(f"\n1-minute load before the run: {load_before:.1f} on {default_workers()} cores")
 
 

@@ -22,15 +22,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+from uuid import uuid4
 
 import pandas as pd
 from transformers import AutoTokenizer
 
-from benchmarks.harness import ROOT, interleaved, median_ratio
+from benchmarks.harness import ROOT, interleaved, median_ratio, ranged
 from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import prompt_tokens
+from cobalt.records.manifest import check_paths
+from cobalt.records.parquet import parquet_errors
 from cobalt.tables import markdown_table
 
 BASE = "verl"
@@ -67,29 +70,26 @@ class RolloutBenchConfig:
 
 def main(config: RolloutBenchConfig) -> None:
     """Start an engine for each contender, ask them in turn, and print."""
-    for file in (config.model / "config.json", config.train_file):
-        if not file.is_file():
-            raise InputError.at(file, None, "no such file")
+    outputs = [] if config.output is None else [config.output]
+    check_paths([config.model / "config.json", config.train_file], outputs)
     for name in config.contenders:
         if not CONTENDER.fullmatch(name):
             raise InputError(f"--contenders {name}: choose among {BASE}, ids, ngram-K and v2")
-    engines = {name: Engine(name, config) for name in config.contenders}
+    prompts_R = rounds_of(config)
+    engines = {name: Engine(name, config, prompts_R) for name in config.contenders}
     try:
         for engine in engines.values():
-            engine.answer()
+            engine.answer()  # it has started
         samples = interleaved({name: engine.ask for name, engine in engines.items()}, config.rounds)
     finally:
         for engine in engines.values():
             engine.process.terminate()
             engine.process.wait()
-    if config.output is not None:
-        config.output.write_text(json.dumps({"settings": asdict(config), **samples}, indent=1, default=str))
+    for output in outputs:
+        output.write_text(json.dumps({"settings": asdict(config), **samples}, indent=1, default=str))
     rows = []
     for name, taken in samples.items():
-        cells = []
-        for figure in samples[name][0]:
-            values = [sample[figure] for sample in taken]
-            cells.append(f"{statistics.median(values):.3g} [{min(values):.3g}, {max(values):.3g}]")
+        cells = [ranged([sample[figure] for sample in taken]) for figure in taken[0]]
         against = f"{median_ratio(samples[BASE], taken, 'seconds, all'):.2f}" if BASE in samples else ""
         rows.append((name, *cells, against))
     print(markdown_table(("median [range]", *next(iter(samples.values()))[0], "times as fast"), rows))
@@ -98,8 +98,8 @@ def main(config: RolloutBenchConfig) -> None:
 class Engine:
     """A contender's process."""
 
-    def __init__(self, name: str, config: RolloutBenchConfig) -> None:
-        self.name = name
+    def __init__(self, name: str, config: RolloutBenchConfig, prompts_R: Sequence[list[list[int]]]) -> None:
+        self.name, self._rounds = name, iter(prompts_R)
         environment = {**os.environ, ENGINE: json.dumps([name, asdict(config)], default=str)}
         if name == "v2":
             environment["VLLM_USE_V2_MODEL_RUNNER"] = "1"
@@ -109,19 +109,19 @@ class Engine:
 
     def ask(self) -> dict[str, float]:
         """The next round."""
-        print("next", file=self.process.stdin, flush=True)
+        print(json.dumps(next(self._rounds)), file=self.process.stdin, flush=True)
         return self.answer()
 
     def answer(self) -> dict[str, float]:
         """What the process says next. Raises ``SetupError`` if it has ended."""
-        for line in self.process.stdout or ():
-            if line.startswith(ENGINE):
-                return json.loads(line.removeprefix(ENGINE))
+        assert self.process.stdout is not None
+        if line := self.process.stdout.readline():
+            return json.loads(line)
         raise SetupError(f"the engine of '{self.name}' ended; its log is above")
 
 
-async def serve(name: str, config: RolloutBenchConfig) -> None:
-    """Answer rounds until there are no more."""
+async def serve(name: str, config: RolloutBenchConfig, answers: TextIO) -> None:
+    """Answer each line of prompts, until there are no more."""
     from vllm import AsyncEngineArgs, SamplingParams, TokensPrompt
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -146,7 +146,6 @@ async def serve(name: str, config: RolloutBenchConfig) -> None:
     )
     ids_alone = {} if name == BASE else {"output_kind": RequestOutputKind.FINAL_ONLY, "detokenize": False}
     sampling = SamplingParams(max_tokens=config.max_tokens, temperature=1.0, **ids_alone)
-    prompts_R = rounds_of(config)
 
     async def ask(prompt: list[int], place: str) -> tuple[float, int]:
         tokens = 0
@@ -154,20 +153,17 @@ async def serve(name: str, config: RolloutBenchConfig) -> None:
             tokens = len(output.outputs[0].token_ids)
         return time.perf_counter(), tokens
 
-    print(ENGINE, "{}", flush=True)
-    for number, prompts in enumerate(prompts_R):
-        if not await asyncio.to_thread(sys.stdin.readline):
-            return
+    print("{}", file=answers, flush=True)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        prompts = json.loads(line)
         await engine.reset_prefix_cache()
         begin = time.perf_counter()
-        asked = (
-            ask(prompt, f"{number}-{row}-{n}") for row, prompt in enumerate(prompts) for n in range(config.samples)
-        )
+        asked = (ask(prompt, uuid4().hex) for prompt in prompts for _ in range(config.samples))
         ended, tokens = zip(*await asyncio.gather(*asked), strict=True)
         seconds = sorted(end - begin for end in ended)
         figures = {f"seconds, {share}": seconds[round(len(seconds) * part) - 1] for share, part in SECONDS.items()}
         figures = {**figures, "tokens": statistics.mean(tokens), "longest": max(tokens)}
-        print(ENGINE, json.dumps(figures), flush=True)
+        print(json.dumps(figures), file=answers, flush=True)
 
 
 def rounds_of(config: RolloutBenchConfig) -> Sequence[list[list[int]]]:
@@ -175,7 +171,9 @@ def rounds_of(config: RolloutBenchConfig) -> Sequence[list[list[int]]]:
     tokenizer = AutoTokenizer.from_pretrained(config.model)
     needed = config.prompts * (config.rounds + 1)
     found: list[list[int]] = []
-    for messages in pd.read_parquet(config.train_file)["prompt"]:
+    with parquet_errors(config.train_file):
+        rows = pd.read_parquet(config.train_file, columns=["prompt"])
+    for messages in rows["prompt"]:
         if len(ids := prompt_tokens(tokenizer, [dict(message) for message in messages])) <= config.max_prompt:
             found.append(ids)
         if len(found) == needed:
@@ -186,7 +184,8 @@ def rounds_of(config: RolloutBenchConfig) -> Sequence[list[list[int]]]:
 if __name__ == "__main__":
     if ENGINE in os.environ:
         contender, given = json.loads(os.environ[ENGINE])
-        paths = {name: Path(given[name]) for name in ("model", "train_file")}
-        asyncio.run(serve(contender, RolloutBenchConfig(**{**given, **paths, "output": None})))
+        with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # where vLLM logs
+            asyncio.run(serve(contender, RolloutBenchConfig(**given), answers))
     else:
         run(RolloutBenchConfig, main)

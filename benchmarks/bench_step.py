@@ -26,10 +26,11 @@ from typing import Literal
 import pandas as pd
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from benchmarks.harness import PHASES, ROOT
+from benchmarks.harness import PHASES, ROOT, ranged
 from cobalt.cli.entry import run
-from cobalt.errors import InputError, SetupError
+from cobalt.errors import SetupError
 from cobalt.prompts import prompt_tokens
+from cobalt.records.manifest import check_paths
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table
 from cobalt.training.cost_model import PEAK_FLOPS, forward_flops
@@ -78,9 +79,7 @@ class StepBenchConfig:
 
 def main(config: StepBenchConfig) -> None:
     """Train with each of the settings, and print."""
-    for file in (config.model / "config.json", config.train_file):
-        if not file.is_file():
-            raise InputError.at(file, None, "no such file")
+    check_paths([config.model / "config.json", config.train_file], [])
     config.output_dir.mkdir(parents=True, exist_ok=True)
     data = config.output_dir / "train.parquet"
     long_prompts(config).to_parquet(data)
@@ -104,8 +103,7 @@ def table(results: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
         middle = {name: statistics.median(values) for name, values in taken.items()}
         others = [value for name, value in middle.items() if name != "ours"]
         ratio = f"{min(others) / middle['ours']:.2f}" if figure in PHASES and "ours" in middle and others else ""
-        cells = (f"{middle[name]:.3g} [{min(values):.3g}, {max(values):.3g}]" for name, values in taken.items())
-        rows.append((figure, *cells, ratio))
+        rows.append((figure, *map(ranged, taken.values()), ratio))
     return markdown_table(("median [range]", *results, "best of veRL's over ours"), rows)
 
 

@@ -36,6 +36,11 @@ def medians(samples: Sequence[Sample]) -> dict[str, float]:
     return {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
 
 
+def ranged(values: Sequence[float]) -> str:
+    """``median [least, most]``, as a cell."""
+    return f"{statistics.median(values):.3g} [{min(values):.3g}, {max(values):.3g}]"
+
+
 def median_ratio(above: Sequence[Sample], below: Sequence[Sample], figure: str) -> float:
     """The median of a figure's ratios within each round."""
     pairs = zip(above, below, strict=True)
