@@ -38,8 +38,8 @@ def train(
 ) -> None:
     """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors.
 
-    ``given``: as in ``completed``; ``start_services``: called once all is checked, with the limits of programs, gives
-    ``RAY_ADDRESS`` its value; ``console``: around all that veRL prints.
+    ``given``: as in ``completed``; ``start_services``: called once all is checked, with the limits that the evaluator
+    app must have, gives ``RAY_ADDRESS`` its value; ``console``: around all that veRL prints.
     """
     config, manifest = checked(config, given)
     with hold_folder(manifest.output):
@@ -47,7 +47,7 @@ def train(
             print(f"cobalt: finished already: checkpoint {step}", flush=True)
             return
         if start_services is not None:
-            start_services(RewardSettings.read(config.reward.reward_kwargs).limits if has_own_manager(config) else {})
+            start_services(RewardSettings.read(config.reward.reward_kwargs).of_app if has_own_manager(config) else {})
         with console or nullcontext():
             _train(config, manifest)
 

@@ -88,13 +88,18 @@ class RewardSettings(BaseModel):
         return self.model_extra or {}
 
     @property
-    def _own(self) -> dict[str, Any]:
+    def of_local(self) -> dict[str, Any]:
         """``limits``, if they are of an executor that is started here."""
         return self.limits if self.executor == "local" else {}
 
+    @property
+    def of_app(self) -> dict[str, Any]:
+        """``limits``, if they are those that the evaluator app must have."""
+        return self.limits if self.executor == "serve" else {}
+
     def open_service(self) -> AbstractAsyncContextManager[ExecutionService]:
         """Connect to the execution service. Waits for one that is starting again."""
-        limits = {"max_in_flight": self.max_in_flight, **self._own}
+        limits = {"max_in_flight": self.max_in_flight, **self.of_local}
         return open_execution_service(self.executor, patient=True, **limits)
 
     def check(self) -> None:
@@ -104,9 +109,7 @@ class RewardSettings(BaseModel):
         """
         if self.lengths == "o200k_base":
             o200k_counter()
-        running = check_service(self.executor, **self._own)
-        if self.executor == "serve":
-            refuse_other_verdicts(running, self.limits)
+        refuse_other_verdicts(check_service(self.executor, **self.of_local), self.of_app)
 
     @classmethod
     def read(cls, reward_kwargs: Mapping[str, Any]) -> "RewardSettings":
@@ -117,10 +120,9 @@ class RewardSettings(BaseModel):
             LocalLimits.model_validate(settings.limits, strict=True)
         except ValidationError as error:
             raise InputError.of_setting(error, "reward.reward_kwargs.", known) from None
-        of_local = sorted(settings.limits.keys() - {limit.name for limit in fields(Limits)})
-        if settings.executor == "serve" and of_local:
+        if unknown := sorted(settings.of_app.keys() - {limit.name for limit in fields(Limits)}):
             raise InputError(
-                f"reward.reward_kwargs.{of_local[0]}: a setting of executor=local. "
+                f"reward.reward_kwargs.{unknown[0]}: a setting of executor=local. "
                 "The evaluator app takes it when it is started (EVALUATOR_ARGS)"
             )
         return settings
