@@ -257,9 +257,15 @@ def check_paths(
         refuse_unwritable(Path(path).parent)
 
 
+def existing(folder: str | Path) -> Path:
+    """``folder``, or else the nearest one above it that exists."""
+    absolute = Path(folder).absolute()
+    return next(path for path in (absolute, *absolute.parents) if path.exists())
+
+
 def refuse_unwritable(folder: str | Path) -> None:
     """Raise ``InputError`` if files cannot be made in ``folder``, which need not exist yet."""
-    there = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
+    there = existing(folder)
     if not there.is_dir():
         raise InputError.at(there, None, "is a file, not a folder")
     if not os.access(there, os.W_OK):

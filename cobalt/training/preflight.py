@@ -15,13 +15,14 @@ from typing import Any
 
 from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records.identity import refuse_missing_model
-from cobalt.records.manifest import refuse_unwritable
+from cobalt.records.manifest import existing, refuse_unwritable
 from cobalt.records.parquet import parquet_errors
-from cobalt.records.training_run import saved_checkpoints
+from cobalt.records.training_run import saved_checkpoints, saved_steps
 from cobalt.sampler import packages
 from cobalt.sandbox import TestCases
 from cobalt.serving.handles import cluster_address
 from cobalt.training.config import ENGINES, SGLANG, has_own_manager
+from cobalt.training.cost_model import FULL, GB
 from cobalt.training.prompt_lengths import overlong_prompts
 from cobalt.training.scoring import BATCH, NO_BATCH, compute_score, refuse_wrong_constants
 from cobalt.training.settings import CPU_BACKEND, RELEASE, SHARED_PROMPT_MODELS, TrainingConfig
@@ -45,8 +46,6 @@ ROW_LOSSES = ("vanilla", "gspo", "cispo")
 RESUME_MODES = ("auto", "disable", "resume_path")
 FP8_BLOCK = 128
 """Rows of a weight that have a scale of their own in veRL's FP8 rollouts."""
-WEIGHT_BYTES = 4
-"""Of a weight in a checkpoint. The optimizer has twice as many for it."""
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 """A file in the folder of flash_attn."""
 
@@ -252,18 +251,17 @@ def refuse_missing_checkpoint(trainer: Any) -> None:
 
 
 def refuse_small_disk(trainer: Any, model: Any, engine: Any, contents: Sequence[str]) -> None:
-    """Raise ``SetupError`` where a checkpoint of a model in a folder here has no room, and ``InputError`` where that
-    model's weights are damaged.
+    """Raise ``SetupError`` where the first checkpoint of a model in a folder here has no room.
 
-    ``trainer``, ``model``, ``engine``: sections of the configuration; ``contents``: of a checkpoint.
+    A training that has one already loses little. ``InputError`` if the model's weights are damaged. ``trainer``,
+    ``model``, ``engine``: sections of the configuration; ``contents``: of a checkpoint.
     """
     from safetensors import SafetensorError, safe_open
 
-    parts = {"model": WEIGHT_BYTES, "optimizer": 0 if model.get("lora_rank") else 2 * WEIGHT_BYTES}
-    if trainer.save_freq in (0, -1) or engine.get("model_dtype") != "fp32":
+    folder = trainer.default_local_dir
+    saves = trainer.save_freq not in (0, -1) and not trainer.get("val_only")
+    if not saves or engine.get("model_dtype") != "fp32" or saved_steps(folder):
         return
-    folder = Path(trainer.default_local_dir).absolute()
-    there = next(path for path in (folder, *folder.parents) if path.exists())
     weights = 0
     for file in Path(model.path).glob("*.safetensors"):
         try:
@@ -272,10 +270,12 @@ def refuse_small_disk(trainer: Any, model: Any, engine: Any, contents: Sequence[
                 weights += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
         except SafetensorError as error:
             raise InputError.at(file, None, f"not a safetensors file, or damaged: {first_line(error)}") from None
+    parts = {"model": FULL, "optimizer": 0 if model.get("lora_rank") else 2 * FULL}
     needed = weights * sum(parts.get(part, 0) for part in contents) / trainer.nnodes
+    there = existing(folder)
     if (free := shutil.disk_usage(there).free) < needed:
-        room = f"{free / 1e9:.3g} GB are free on the disk of {there}"
-        raise SetupError(f"a checkpoint takes more than {needed / 1e9:.3g} GB, and {room} (trainer.default_local_dir)")
+        room = f"{free / GB:.3g} GB are free on the disk of {there}"
+        raise SetupError(f"a checkpoint takes more than {needed / GB:.3g} GB, and {room} (trainer.default_local_dir)")
 
 
 def _refuse_odd_widths(model: str) -> None:

@@ -290,6 +290,14 @@ def test_a_disk_without_room_for_a_checkpoint_is_told_before_training(
         start(override, act=launch.checked)
 
 
+def test_a_training_that_has_a_checkpoint_goes_on_or_is_done_whatever_the_disk_has(start, monkeypatch, tmp_path):
+    with pytest.raises(Started):
+        start()
+    checkpoint(tmp_path / "out", 4)
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=0))
+    start(act=launch.checked)
+
+
 def test_damaged_weights_are_told_before_training(complaint, tmp_path):
     shutil.copytree(MODEL, tmp_path / "model")
     os.truncate(tmp_path / "model/model.safetensors", 1_000_000)
