@@ -51,17 +51,18 @@ def reward_metrics(
     return metrics
 
 
-def judging_metrics(infos: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """``timing_s/judging``: seconds from the last response's arrival at the reward until all are scored.
+def judging_metrics(infos: Iterable[Mapping[str, Any]], passes_end: float | None) -> dict[str, float]:
+    """``timing_s/judging``: seconds in which a step waited for programs, and did nothing else.
 
-    It is the part of ``timing_s/gen`` in which the engine has nothing left to do. Empty where nothing was scored by our
-    reward manager. ``infos``: ``reward_extra_info`` of each row.
+    They begin with the last response's arrival at the reward, a part of ``timing_s/gen``, or at ``passes_end`` (seconds
+    since the epoch) where log-probabilities are computed meanwhile, a part of ``timing_s/adv``. Empty where nothing was
+    scored by our reward manager. ``infos``: ``reward_extra_info`` of each row.
     """
     times = [(info[ARRIVED], info[SCORED]) for info in infos if SCORED in info]
     if not times:
         return {}
     arrived, scored = map(max, zip(*times, strict=True))
-    return {"timing_s/judging": scored - arrived}
+    return {"timing_s/judging": max(0.0, scored - (passes_end or arrived))}
 
 
 def turn_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:

@@ -104,6 +104,15 @@ def has_own_old(config: Any) -> bool:
     return config.cobalt.share_prompts and is_one and not is_read
 
 
+def scores_later(config: Any) -> bool:
+    """Whether a step's responses are handed over before they are scored, so that passes run while programs do.
+
+    ``config``: as ``completed`` makes it. Not where scores choose a step's groups, and not asynchronously, where veRL
+    throws groups away that are scored still.
+    """
+    return config.trainer.v1.trainer_mode == f"{TRAINER_PREFIX}sync" and not config.algorithm.filter_groups.enable
+
+
 def completed(config: Any, given: Collection[str] = ()) -> Any:
     """A copy of a composed configuration, as veRL is to run it. Raises ``InputError`` for what it would not obey.
 

@@ -104,7 +104,7 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
     waited = sum(record.get(JUDGING, 0.0) for record in timed)
     if waited > MUCH * sum(record[SECONDS] for record in timed):
         print(
-            f"After the last response steps waited {waited / len(timed):.1f} s for programs: more cores, or a lower "
+            f"Steps waited {waited / len(timed):.1f} s for programs, with nothing else to do: more cores, or a lower "
             "suite_cpu_limit_s for those that do not end, make this faster (docs/training.md)."
         )
     print_next(f"bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")

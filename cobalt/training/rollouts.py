@@ -2,26 +2,76 @@
 
 import asyncio
 import inspect
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import ray
+import transfer_queue as tq
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils import tensordict_utils as tu
 
-from cobalt.errors import InputError, SetupError
+from cobalt.errors import InfraError, InputError, SetupError, first_line
 from cobalt.training.batch_scores import fill_with_mean, neutralise_groups
 from cobalt.training.cluster import as_written
+from cobalt.training.config import scores_later
 from cobalt.training.early import light_actor
-from cobalt.training.manager import VALIDATES
+from cobalt.training.manager import VALIDATES, unscored
 from cobalt.training.scoring import INFRA
+
+SCORE_COLUMNS = "rm_scores", "extra_fields"
+"""Of veRL's queue."""
+INFO = "reward_extra_info"
+"""Key of ``extra_fields``."""
 
 
 class CobaltAgentLoopWorker(as_written(AgentLoopWorkerTQ)):
-    """veRL's."""
+    """veRL's. A response of training is handed over when it is there, and its score when ``scored`` is asked for.
+
+    So the log-probabilities of a step are computed while its last programs run.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._scores_later = scores_later(self.config)
+        self._judged: list[asyncio.Task[dict[str, Any]]] = []
+
+    async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
+        if kwargs[VALIDATES] or not self._scores_later:
+            return await super()._compute_score(outputs, kwargs)
+        copies = [output.model_copy(update={"extra_fields": {**output.extra_fields}}) for output in outputs]
+        self._judged.append(asyncio.create_task(self._score(copies, kwargs)))
+        for output in outputs:  # the columns must be there
+            output.reward_score = math.nan
+            output.extra_fields[INFO] = {}
+
+    async def _score(self, outputs: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The columns that a score changes, of each row of a trajectory, by its key."""
+        last = outputs[-1]
+        try:
+            await super()._compute_score(outputs, kwargs)
+            score, info = last.reward_score, last.extra_fields[INFO]
+        except Exception as error:
+            lost = unscored(InfraError(f"{type(error).__name__}: {first_line(error)}"))
+            score, info = lost["reward_score"], lost[INFO]
+        rows = {}
+        for turn, output in enumerate(outputs):
+            output.reward_score, output.extra_fields[INFO] = score, info
+            columns = output.as_dict()
+            rows[f"{kwargs['uid']}_{kwargs['session_id']}_{turn}"] = {name: columns[name] for name in SCORE_COLUMNS}
+        return rows
+
+    async def scored(self) -> None:
+        """Hand over the scores of all responses that were handed over, when they are there."""
+        judged, self._judged = self._judged, []
+        rows = {key: row for rows in await asyncio.gather(*judged) for key, row in rows.items()}
+        if rows:
+            columns = tu.list_of_dict_to_tensordict([*rows.values()])
+            await tq.async_kv_batch_put(keys=[*rows], partition_id="train", fields=columns)
 
 
 class CobaltAgentLoopManager(AgentLoopManagerTQ):
@@ -44,6 +94,10 @@ class CobaltAgentLoopManager(AgentLoopManagerTQ):
         self.agent_loop_workers = self._started
         engine = self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles
         await asyncio.gather(*[worker.connect.remote(*engine) for worker in self.agent_loop_workers])
+
+    def wait_for_scores(self) -> None:
+        """Until all responses of training that were handed over have their scores."""
+        ray.get([worker.scored.remote() for worker in self.agent_loop_workers])
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """Begin the rollouts of ``prompts``."""

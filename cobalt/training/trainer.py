@@ -5,10 +5,11 @@ together, and the reward's parts, the costs and the engines' mismatch are metric
 too many responses cannot be scored, or by an error in the reward. Online, an optimizer update gets whole trajectories.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import ray
 import torch
@@ -21,7 +22,7 @@ from cobalt.errors import CobaltError
 from cobalt.records.training_run import append_metrics, saved_steps
 from cobalt.training.batch_scores import InfraGuard, judging_metrics, reward_metrics, turn_metrics
 from cobalt.training.checkpoints import remove_old_checkpoints, whole_checkpoint
-from cobalt.training.config import OWN_OLD, TRAINER_PREFIX, has_own_manager, has_own_old
+from cobalt.training.config import OWN_OLD, TRAINER_PREFIX, has_own_manager, has_own_old, scores_later
 from cobalt.training.early import start_servers
 from cobalt.training.manager import ERROR, PROGRAMS
 from cobalt.training.online import OVERLONG, Program, turn_advantages
@@ -203,13 +204,17 @@ class CobaltTrainer(PPOTrainer):
 
         A response that is missing from its group was lost in the rollout: an infrastructure failure as well.
         """
+        passes_end = None
+        if scores_later(self.config):
+            passes_end, manager = time.time(), cast(Any, self.agent_loop_manager)
+            manager.wait_for_scores()
         where = {"keys": batch.keys, "partition_id": batch.partition_id}
         data: Any = tq.kv_batch_get(**where, select_fields=["rm_scores", "extra_fields"])
         trajectories, fields_B = trajectories_of(batch), list(data["extra_fields"])
         problems = {row: problem for (problem, _), rows_T in trajectories.items() for row in rows_T}
         infos: dict[int, dict[str, Any]] = {row: fields_B[row].get("reward_extra_info", {}) for row in sorted(problems)}
         refuse_errors(info.get(ERROR) for info in infos.values())
-        metrics.update(judging_metrics(infos.values()))
+        metrics.update(judging_metrics(infos.values(), passes_end))
         scores_B = [scores.clone() for scores in data["rm_scores"].unbind()]
         samples = self.config.actor_rollout_ref.rollout.n
         samples_of = Counter(problem for problem, _ in trajectories)

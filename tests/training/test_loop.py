@@ -147,7 +147,7 @@ def refuse_broken_steps(metrics, steps):
         assert record["reward/infra"] == 0
         assert record["actor/grad_norm"] >= 0  # NaN is not
         assert record["cost/prompt_tokens"] > 0 and record["cost/response_tokens"] > 0
-        assert 0 <= record["timing_s/judging"] < record["timing_s/gen"]
+        assert 0 <= record["timing_s/judging"] < record["timing_s/step"]
 
 
 NOBODY_CAN_SCORE = """

@@ -383,14 +383,18 @@ def test_metrics_are_means_over_the_scored_samples(columns, metrics):
 
 
 def test_judging_is_what_comes_after_the_last_response():
-    """The slowest program came early: it held back no more than the four seconds after the last one."""
+    """The slowest program came early: it held back no more than the four seconds after the last one.
+
+    Of these, three passed in passes of the model.
+    """
     slow, last, unscored = (
         {"arrived_at": 10.0, "scored_at": 24.0},
         {"arrived_at": 20.0, "scored_at": 20.5},
         {"infra": 1.0},
     )
-    assert judging_metrics([slow, unscored, last]) == {"timing_s/judging": 4.0}
-    assert judging_metrics([unscored]) == {}
+    for passes_end, seconds in ((None, 4.0), (23.0, 1.0), (25.0, 0.0)):
+        assert judging_metrics([slow, unscored, last], passes_end) == {"timing_s/judging": seconds}
+    assert judging_metrics([unscored], None) == {}
 
 
 def test_learning_is_told_by_the_number_of_programs_before():

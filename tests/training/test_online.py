@@ -28,6 +28,7 @@ from online_parts import (
 )
 from transfer_queue import KVBatchMeta
 from verl.experimental.agent_loop import agent_loop as verls_loop
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.trainer.ppo import padding_utils
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
@@ -39,19 +40,19 @@ from verl.workers.engine_workers import TrainingWorker
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.prompts import COBALT, described, first_messages, problem_instruction
 from cobalt.training import manager as manager_module
+from cobalt.training import rollouts as rollouts_module
 from cobalt.training import trainer as trainer_module
 from cobalt.training import updates as updates_module
 from cobalt.training import worker as worker_module
 from cobalt.training.agent_loops import SeededLoop, TurnLoop, seed_of
 from cobalt.training.batch_scores import InfraGuard
-from cobalt.training.config import completed
+from cobalt.training.config import completed, scores_later
 from cobalt.training.manager import PROGRAMS, VALIDATES, SharedService
 from cobalt.training.online import Program, group_advantages, shares_of_updates, turn_advantages
-from cobalt.training.rollouts import CobaltAgentLoopManager
+from cobalt.training.rollouts import CobaltAgentLoopManager, CobaltAgentLoopWorker
 from cobalt.training.settings import Method, TrainingConfig
 from cobalt.training.trainer import CobaltTrainerSync
 
-Worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
 PUBLIC = make_tests(2)
 WRONG, HALF, RIGHT, LOST = respond(0), respond(1), respond(4), respond("fail")
 
@@ -62,9 +63,9 @@ class Queue:
     def __init__(self):
         self.rows, self.tags = defaultdict(dict), {}
 
-    async def async_kv_batch_put(self, keys, fields, tags, partition_id):
+    async def async_kv_batch_put(self, keys, fields, partition_id, tags=()):
         self.kv_batch_put(keys, partition_id, fields)
-        self.tags |= dict(zip(keys, tags, strict=True))
+        self.tags |= dict(zip(keys, tags, strict=False))
 
     def kv_batch_put(self, keys, partition_id, fields, tags=None):
         for name, column in fields.items():
@@ -82,6 +83,16 @@ class Queue:
         return columns
 
 
+def worker_of(config, tokenizer, score):
+    """The process of agent loops, whose responses are scored by ``score``."""
+    worker = object.__new__(CobaltAgentLoopWorker)
+    worker.config, worker._scores_later, worker._judged = config, scores_later(config), []
+    worker.tokenizer, worker.processor, worker.mm_processor_kwargs = tokenizer, None, {}
+    worker.reward_loop_worker_handles = [SimpleNamespace(compute_score=SimpleNamespace(remote=score))]
+    worker.distillation_enabled = False
+    return worker
+
+
 @pytest.fixture
 def play(minicoder, monkeypatch):
     """Trajectories of one problem, whose responses are given (None: the engine fails; a list: tokens without an end).
@@ -95,6 +106,7 @@ def play(minicoder, monkeypatch):
         monkeypatch.setattr(TurnLoop, "service", None)
         monkeypatch.setattr(agent_loop_tq, "tq", queue)
         monkeypatch.setattr(trainer_module, "tq", queue)
+        monkeypatch.setattr(rollouts_module, "tq", queue)
         made = compose(LOCAL, recipe=f"{method}_online")
         made.cobalt.online.update(settings)
         made.data.update(data)
@@ -105,11 +117,7 @@ def play(minicoder, monkeypatch):
         manager = load_reward_manager(config, minicoder, reward_router_address=None, reward_model_tokenizer=None)
         if score is not None:
             manager._scorer.compute_score, manager._scorer.gives_batch = score, False
-        worker = object.__new__(Worker)
-        worker.tokenizer, worker.processor, worker.mm_processor_kwargs = minicoder, None, {}
-        remote = SimpleNamespace(remote=manager.run_single)
-        worker.reward_loop_worker_handles = [SimpleNamespace(compute_score=remote)]
-        worker.distillation_enabled = False
+        worker = worker_of(config, minicoder, manager.run_single)
         for number, texts in enumerate(trajectories):
             answers = iter(texts)
 
@@ -138,6 +146,7 @@ def play(minicoder, monkeypatch):
                 continue  # veRL goes on without the trajectory
             place = {"uid": "problem", "session_id": number}
             await worker._agent_loop_postprocess(outputs, validates, **columns, **place)
+        await worker.scored()
         return queue, prompts, config, fake
 
     return run
@@ -148,6 +157,7 @@ def trained(queue, config, monkeypatch, max_infra_rate=1.0):
     made = object.__new__(CobaltTrainerSync)
     made.config, made._method, made.parameter_sync_step = config, Method(**config.cobalt.online), 1
     made._guard = InfraGuard(max_infra_rate)
+    made.agent_loop_manager = SimpleNamespace(wait_for_scores=lambda: None)
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda _self, batch, _metrics: batch)
     padding = "pad_0_0"
     queue.rows[padding] = {**next(iter(queue.rows.values())), "uid": "pad"}
@@ -349,7 +359,7 @@ async def test_verl_itself_says_what_is_validation(monkeypatch, validates):
         tu.assign_non_tensor_data(batch, "validate", True)
     manager.generate_sequences(batch)
 
-    seen, worker = [], object.__new__(Worker)
+    seen, worker = [], object.__new__(CobaltAgentLoopWorker)
     worker.config, worker.background_tasks = completed(compose(recipe="grpo_online")), set()
     monkeypatch.setattr(agent_loop_tq, "tq", SimpleNamespace(async_kv_put=AsyncMock()))
 
@@ -363,6 +373,50 @@ async def test_verl_itself_says_what_is_validation(monkeypatch, validates):
     rollout = worker.config.actor_rollout_ref.rollout
     assert seen == [validates] * 2 * (rollout.val_kwargs.n if validates else rollout.n)
     assert rollout.agent.agent_loop_manager_class == f"{type(manager).__module__}.{type(manager).__name__}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "validates", "is_later"),
+    [
+        ([], False, True),
+        ([], True, False),
+        (["trainer.v1.trainer_mode=colocate_async"], False, False),
+        (["algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=acc"], False, False),
+    ],
+)
+async def test_a_response_is_handed_over_while_its_program_runs(minicoder, monkeypatch, overrides, validates, is_later):
+    queue, ended = Queue(), asyncio.Event()
+
+    async def score(data):
+        await ended.wait()
+        if data.non_tensor_batch["session_id"][0] == 1:
+            raise ConnectionError("the process is gone")
+        return {"reward_score": 0.5, "reward_extra_info": {"acc": 1.0}}
+
+    for module in (agent_loop_tq, rollouts_module):
+        monkeypatch.setattr(module, "tq", queue)
+    worker = worker_of(completed(compose(*overrides)), minicoder, score)
+    common = {"uid": "problem", "global_steps": 1, VALIDATES: validates}
+
+    def hand_over(session):
+        made = {"prompt_ids": [1], "response_ids": [2, 3], "response_mask": [1, 1], "metrics": AgentLoopMetrics()}
+        output = AgentLoopOutput(**made, extra_fields={"min_global_steps": 4})
+        return worker._agent_loop_postprocess(output, validates, session_id=session, **common)
+
+    first = asyncio.create_task(hand_over(0))
+    await asyncio.sleep(0.01)
+    assert first.done() == (bool(queue.rows) and queue.rows["problem_0_0"]["extra_fields"]["reward_extra_info"] == {})
+    assert first.done() == is_later
+    ended.set()
+    await first
+    if is_later:
+        await hand_over(1)
+        await worker.scored()
+        lost = queue.rows["problem_1_0"]
+        assert lost["extra_fields"]["reward_extra_info"]["infra"] == 1 and lost["rm_scores"][-1].isnan()
+    row = queue.rows["problem_0_0"]
+    assert row["rm_scores"].tolist() == [0, 0.5] and row["responses"].tolist() == [2, 3]
+    assert row["extra_fields"] == {"min_global_steps": 4, "reward_extra_info": {"acc": 1.0}}
 
 
 def test_each_place_step_sample_and_turn_has_a_seed_of_its_own():

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def trainer_of(*overrides):
     config = completed(compose(*overrides))
     made = object.__new__(get_trainer_cls(config.trainer.v1.trainer_mode))
     made.config, made.trainer_mode, made.parameter_sync_step = config, config.trainer.v1.trainer_mode, 1
-    made.buffer = made._build_replay_buffer()
+    made.buffer, made.agent_loop_manager = made._build_replay_buffer(), Mock()
     return made
 
 
@@ -144,6 +145,7 @@ def test_who_is_left_of_a_group_of_four_wins_nothing_by_it(queue, left, expected
     made, metrics = trainer_of("actor_rollout_ref.rollout.n=4"), {}
     made.config.data.train_batch_size, made._guard = len(left), InfraGuard(1)
     made._compute_advantage(batch, metrics)
+    made.agent_loop_manager.wait_for_scores.assert_called_once_with()
     found = iter(columns["advantages"].unbind())
     for values in expected.values():
         given = torch.stack([next(found)[0] for _ in values])
@@ -189,6 +191,7 @@ def test_tokens_of_older_policies_are_weighed_by_truncated_ratios(queue):
     made, metrics = trainer_of(*ASYNC, "actor_rollout_ref.rollout.n=2"), {}
     made.config.data.train_batch_size = 1
     made._compute_advantage(batch, metrics)
+    made.agent_loop_manager.wait_for_scores.assert_not_called()  # they are scored before
     torch.testing.assert_close(columns["rollout_is_weights"].values(), moved.exp().clamp(max=2.0))
     assert columns["advantages"].values().sign().tolist() == [1, 1, 1, -1, -1]
     assert any(name.startswith("rollout_corr/") for name in metrics)
