@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import CPUOffloadPolicy
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 PLATFORM = "cpu"
@@ -94,7 +93,6 @@ def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) ->
 
 def register() -> None:
     """Make the rollouts known, in a process that builds them."""
-    from verl.workers.engine.fsdp import transformer_impl
     from verl.workers.rollout import base, replica
 
     def load() -> Any:
@@ -103,8 +101,5 @@ def register() -> None:
         return CpuReplica
 
     torch.distributed.init_process_group = init_process_group
-    # the reference model's policy pins memory, which needs an accelerator
-    fsdp: Any = transformer_impl
-    fsdp.CPUOffloadPolicy = lambda pin_memory=True: CPUOffloadPolicy(False)
     base._ROLLOUT_REGISTRY[ROLLOUTS, "async"] = "cobalt.training.cpu_rollouts.WeightsSender"
     replica.RolloutReplicaRegistry.register(ROLLOUTS, load)

@@ -21,7 +21,7 @@ from verl.utils import torch_functional
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.fsdp_utils import apply_fsdp2, collect_lora_params, get_fsdp_wrap_policy
 from verl.utils.metric import reduce_metrics
-from verl.workers.config import FSDPActorConfig, PolicyLossConfig
+from verl.workers.config import FSDPActorConfig, FSDPEngineConfig, PolicyLossConfig
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import no_padding_2_padding, response_from_nested
@@ -47,6 +47,30 @@ def on_the_cpu(monkeypatch):
         monkeypatch.setattr(module, "get_device_id", lambda: "cpu")
         monkeypatch.setattr(module, "get_device_name", lambda: "cpu")
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_args, **_kwargs: None)
+
+
+@pytest.mark.parametrize("is_reference", [False, True])
+@pytest.mark.parametrize("is_offloaded", [False, True])
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_reference_stays_on_its_gpu_unless_it_is_to_be_offloaded(monkeypatch, is_reference, is_offloaded, device):
+    """veRL offloads what only goes forward. In the host's memory nothing is to be."""
+
+    def build(self, module):
+        seen.append(self.engine_config.forward_only)
+        if module is None:
+            raise ValueError
+
+    seen, made = [], object.__new__(CobaltEngine)
+    monkeypatch.setattr(PLAIN, "_build_fsdp_module", build)
+    monkeypatch.setattr(engine_module, "get_device_name", lambda: device)
+    made.engine_config = FSDPEngineConfig(forward_only=is_reference, param_offload=is_offloaded)
+    made._build_fsdp_module("a model")
+    with pytest.raises(ValueError):
+        made._build_fsdp_module(None)
+    assert (
+        seen == [is_reference and is_offloaded and device == "cuda"] * 2
+        and made.engine_config.forward_only == is_reference
+    )
 
 
 def engine_of(kind, kernels=True):
