@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
+from omegaconf import OmegaConf
 from verl.trainer import main_ppo
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-from cobalt.errors import SetupError
+from cobalt.errors import InputError, SetupError
 from cobalt.records.manifest import without_userinfo
 from cobalt.serving.handles import cluster_address
 from cobalt.training.cluster import CPUS_PER_GPU, RUNNER, as_written, cpu_variables, cpus_of_node, logger_variables
@@ -41,7 +42,7 @@ class Runner(as_written(main_ppo.TaskRunnerV1)):
 
 
 def runtime_environment(config: Any) -> dict[str, Any]:
-    """veRL's environment of all processes, with our engine where prompts are shared."""
+    """veRL's environment of all processes, with our engine where prompts are shared, and what ``ray_kwargs`` adds."""
     environment = get_ppo_ray_runtime_env(config)
     # veRL keeps vLLM from storing what it compiles, so each start would compile again
     variables = {
@@ -60,7 +61,15 @@ def runtime_environment(config: Any) -> dict[str, Any]:
     loggers |= {"WANDB_MODE": os.environ["WANDB_MODE"]} if "WANDB_MODE" in os.environ else {}
     # Ray would show a password
     variables |= {name: value for name, value in loggers.items() if value == without_userinfo(value)}
-    return {**environment, "env_vars": {**environment.get("env_vars", {}), **variables}}
+    asked = {name: value for name, value in as_asked(config)["runtime_env"].items() if value is not None}
+    variables |= {name: str(value) for name, value in asked.pop("env_vars", {}).items()}
+    return {**environment, **asked, "env_vars": {**environment.get("env_vars", {}), **variables}}
+
+
+def as_asked(config: Any) -> dict[str, Any]:
+    """Arguments of ``ray.init`` by ``ray_kwargs.ray_init``."""
+    asked: Any = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    return asked
 
 
 def connect_and_prepare(config: Any) -> Callable[[], None]:
@@ -73,17 +82,21 @@ def connect_and_prepare(config: Any) -> Callable[[], None]:
 
     trainer, is_on_cpu = config.trainer, config.cobalt.backend == CPU_BACKEND
     gpus, others = trainer.n_gpus_per_node, 1 + trainer.nnodes  # CPUs for controller and stores of veRL's queue
+    arguments = {**as_asked(config), "runtime_env": runtime_environment(config)}
+    given = arguments.pop("num_cpus")
     if os.environ.get("RAY_ADDRESS"):
-        ray.init(address=cluster_address(), runtime_env=runtime_environment(config))
+        if given is not None:
+            raise InputError(f"ray_kwargs.ray_init.num_cpus={given}: the Ray at RAY_ADDRESS has been started already")
+        ray.init(address=cluster_address(), **arguments)
     else:
         # CPUs are logical, and those of a small machine would not do; so are GPUs of training on CPU cores
         cpus = max(0 if is_on_cpu else len(os.sched_getaffinity(0)), cpus_of_node(gpus))
         ray.init(
             address="local",
-            runtime_env=runtime_environment(config),
-            num_cpus=config.ray_kwargs.ray_init.num_cpus or cpus,
+            num_cpus=given or cpus,
             num_gpus=gpus if is_on_cpu else None,
             include_dashboard=False,
+            **arguments,
         )
     wanted, there = gpus * trainer.nnodes, ray.cluster_resources().get("GPU", 0)
     if wanted > there:

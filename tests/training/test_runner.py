@@ -51,11 +51,15 @@ def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluste
     assert trains.func is main_ppo.run_ppo
     assert issubclass(trains.keywords["task_runner_class"].__ray_metadata__.modified_class, Runner)
     assert (started[0]["address"], started[0]["num_cpus"]) == ("local", 6)
+    assert "py_executable" not in started[0]["runtime_env"]
     variables = started[0]["runtime_env"]["env_vars"]
     assert variables["WANDB_DIR"] == "/somewhere"
     folder = os.path.abspath(config.trainer.default_local_dir)
     assert variables["MLFLOW_TRACKING_URI"] == f"sqlite:///{folder}/mlflow.db"
     monkeypatch.setenv("RAY_ADDRESS", "there:1")
+    with pytest.raises(InputError, match=r"ray_init\.num_cpus=6: the Ray at RAY_ADDRESS"):
+        runner.connect_and_prepare(config)
+    config.ray_kwargs.ray_init.num_cpus = None
     config.trainer.n_gpus_per_node = 2
     with pytest.raises(SetupError, match=r"N_GPUS times N_NODES\): 2, in the Ray cluster: 1"):
         runner.connect_and_prepare(config)
@@ -63,6 +67,21 @@ def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluste
     config.reward.reward_kwargs = {"executor": "local", "no_such_limit": 1}
     with pytest.raises(InputError, match=r"reward\.reward_kwargs\.no_such_limit: no such"):
         runner.connect_and_prepare(config)
+
+
+@pytest.mark.parametrize("address", [None, "there:1"])
+def test_ray_is_started_or_joined_as_asked(cluster_of, monkeypatch, address):
+    started = cluster_of({"GPU": 1.0, "CPU": 5.0})
+    monkeypatch.setenv("RAY_ADDRESS", address) if address else monkeypatch.delenv("RAY_ADDRESS")
+    prefix = "ray_kwargs.ray_init"
+    asked = f"+{prefix}.runtime_env.env_vars.NCCL_DEBUG=1", f"+{prefix}.log_to_driver=false"
+    config = completed(compose(LOCAL, *asked, f"{prefix}.runtime_env.py_executable=python9", preset="one-gpu-coder"))
+    runner.connect_and_prepare(config)
+    environment = started[0]["runtime_env"]
+    assert environment["py_executable"] == "python9" and started[0]["log_to_driver"] is False
+    variables = environment["env_vars"]
+    assert (variables["NCCL_DEBUG"], variables["VLLM_USE_V2_MODEL_RUNNER"]) == ("1", "1")
+    assert variables["TRANSFER_QUEUE_ENABLE"] == "1"
 
 
 def test_the_papers_token_counts_are_looked_up_before_training(cluster_of, monkeypatch):
