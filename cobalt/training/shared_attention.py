@@ -228,7 +228,8 @@ def newer_kernels() -> Any:
         return None
     try:
         from vllm.vllm_flash_attn.cute import interface  # type: ignore[import-not-found]
-    except ImportError:  # an older vLLM, or another engine
+    except ImportError as error:  # another engine, or an installation without what these kernels need
+        print(f"cobalt: shared attention with FlashAttention-2, for FlashAttention-4 cannot be imported: {error}")
         return None
     return interface
 

@@ -1,6 +1,7 @@
 """Shared prompts give what a model gives on each row by itself: log-probabilities, entropies and gradients."""
 
 import random
+import sys
 from itertools import product
 
 import plain_attention
@@ -10,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from cobalt.training import shared_attention, shared_prompts, token_scores
-from cobalt.training.shared_attention import SharedPromptAttention
+from cobalt.training.shared_attention import SharedPromptAttention, newer_kernels
 from cobalt.training.shared_prompts import Rows, balanced_rows, lay_out, micro_batches, prepare, rows_by_prefix
 from cobalt.training.token_scores import TokenScores
 from cobalt.training.updates import evened
@@ -163,6 +164,14 @@ def test_newer_kernels_give_the_same_and_compute_attention_again(checkpointing, 
     model = make_model(kernels=True, checkpointing=checkpointing)
     assert_close(with_gradients(shared, model, make_batch(MIXED)), older)
     assert len(calls) == (1 + checkpointing) * 2 * len(model.model.layers)  # alone and across, for each layer
+
+
+def test_kernels_that_cannot_be_imported_are_told(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    assert newer_kernels.__wrapped__() is None
+    assert "FlashAttention-2, for FlashAttention-4 cannot be imported: " in capsys.readouterr().out
 
 
 def test_recomputation_sees_the_plan_of_its_own_micro_batch():
