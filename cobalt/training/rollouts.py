@@ -41,7 +41,7 @@ class CobaltAgentLoopWorker(as_written(AgentLoopWorkerTQ)):
         self._judged: list[asyncio.Task[dict[str, Any]]] = []
 
     async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
-        if kwargs[VALIDATES] or not self._scores_later:
+        if kwargs[VALIDATES] or not self._scores_later or self.reward_loop_worker_handles is None:
             return await super()._compute_score(outputs, kwargs)
         copies = [output.model_copy(update={"extra_fields": {**output.extra_fields}}) for output in outputs]
         self._judged.append(asyncio.create_task(self._score(copies, kwargs)))

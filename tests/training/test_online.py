@@ -417,6 +417,10 @@ async def test_a_response_is_handed_over_while_its_program_runs(minicoder, monke
     row = queue.rows["problem_0_0"]
     assert row["rm_scores"].tolist() == [0, 0.5] and row["responses"].tolist() == [2, 3]
     assert row["extra_fields"] == {"min_global_steps": 4, "reward_extra_info": {"acc": 1.0}}
+    worker.reward_loop_worker_handles = None  # a reward model scores on the trainer's GPUs, later
+    await hand_over(2)
+    await worker.scored()
+    assert "rm_scores" not in queue.rows["problem_2_0"]
 
 
 def test_each_place_step_sample_and_turn_has_a_seed_of_its_own():
