@@ -8,23 +8,21 @@ take turns: a run of ``run_multi_turn_vllm.py``, as a user starts it, then its r
 medians and ranges of new tokens per second, and the median of the rounds' ratios. Nothing else should be on the GPU.
 """
 
-import json
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import ROOT, Sample, interleaved, median_ratio, ranged
+from benchmarks.harness import ROOT, Sample, interleaved, median_ratio, report
 from cobalt.cli.entry import run
 from cobalt.completion import request_seed
 from cobalt.errors import SetupError
 from cobalt.prompts import prompt_tokens
 from cobalt.records import read_jsonl
 from cobalt.records.manifest import check_paths, manifest_path, read_manifest
-from cobalt.tables import markdown_table
 
 ENGINE, RATE = "LLM.generate", "tokens/s"
 
@@ -88,13 +86,7 @@ def main(config: CollectionBenchConfig) -> None:
             return figures(sum(len(output.outputs[0].token_ids) for output in outputs), time.perf_counter() - begin)
 
         samples = interleaved({"collection": collect, ENGINE: generate}, config.rounds)
-    for output in outputs:
-        output.write_text(json.dumps({"settings": asdict(config), **samples}, indent=1, default=str))
-    rows = []
-    for name, taken in samples.items():
-        cells = [ranged([sample[figure] for sample in taken]) for figure in taken[0]]
-        rows.append((name, *cells, f"{median_ratio(taken, samples[ENGINE], RATE):.2f}"))
-    print(markdown_table(("median [range]", *next(iter(samples.values()))[0], "times as fast"), rows))
+    report(config, samples, {name: median_ratio(taken, samples[ENGINE], RATE) for name, taken in samples.items()})
 
 
 def collected(config: CollectionBenchConfig, output: Path, seed: int) -> Sample:

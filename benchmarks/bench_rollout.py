@@ -28,13 +28,12 @@ from uuid import uuid4
 import pandas as pd
 from transformers import AutoTokenizer
 
-from benchmarks.harness import ROOT, interleaved, median_ratio, ranged
+from benchmarks.harness import ROOT, interleaved, median_ratio, report
 from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import prompt_tokens
 from cobalt.records.manifest import check_paths
 from cobalt.records.parquet import parquet_errors
-from cobalt.tables import markdown_table
 
 BASE = "verl"
 CONTENDER = re.compile(rf"{BASE}|ids|ngram-[1-9]\d*|v2")
@@ -85,14 +84,8 @@ def main(config: RolloutBenchConfig) -> None:
         for engine in engines.values():
             engine.process.terminate()
             engine.process.wait()
-    for output in outputs:
-        output.write_text(json.dumps({"settings": asdict(config), **samples}, indent=1, default=str))
-    rows = []
-    for name, taken in samples.items():
-        cells = [ranged([sample[figure] for sample in taken]) for figure in taken[0]]
-        against = f"{median_ratio(samples[BASE], taken, 'seconds, all'):.2f}" if BASE in samples else ""
-        rows.append((name, *cells, against))
-    print(markdown_table(("median [range]", *next(iter(samples.values()))[0], "times as fast"), rows))
+    pairs = samples.items() if BASE in samples else ()
+    report(config, samples, {name: median_ratio(samples[BASE], taken, "seconds, all") for name, taken in pairs})
 
 
 class Engine:

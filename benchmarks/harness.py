@@ -3,10 +3,14 @@
 Absolute figures drift with the machine. Ratios of figures from the same round do not, so pages claim those.
 """
 
+import json
 import statistics
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from cobalt.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 PHASES = {
@@ -45,3 +49,14 @@ def median_ratio(above: Sequence[Sample], below: Sequence[Sample], figure: str) 
     """The median of a figure's ratios within each round."""
     pairs = zip(above, below, strict=True)
     return statistics.median(one[figure] / max(other[figure], 1e-9) for one, other in pairs)
+
+
+def report(config: Any, samples: Mapping[str, Sequence[Sample]], ratios: Mapping[str, float]) -> None:
+    """Print medians and ranges, and how many times as fast a contender is; write all figures to ``config.output``."""
+    if config.output is not None:
+        config.output.write_text(json.dumps({"settings": asdict(config), **samples}, indent=1, default=str))
+    rows = []
+    for name, taken in samples.items():
+        cells = [ranged([sample[figure] for sample in taken]) for figure in taken[0]]
+        rows.append((name, *cells, f"{ratios[name]:.2f}" if name in ratios else ""))
+    print(markdown_table(("median [range]", *next(iter(samples.values()))[0], "times as fast"), rows))
