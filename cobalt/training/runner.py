@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
+import transfer_queue as tq
 from omegaconf import OmegaConf
 from verl.trainer import main_ppo
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
@@ -111,4 +112,34 @@ def connect_and_prepare(config: Any) -> Callable[[], None]:
         )
     if has_own_manager(config):
         RewardSettings.read(config.reward.reward_kwargs).check()
-    return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(name=RUNNER)(Runner))  # pyright: ignore[reportCallIssue]
+    return partial(train, config)
+
+
+def train(config: Any) -> None:
+    """Run veRL's main loop in the runner's process."""
+    kind: Any = ray.remote(name=RUNNER)(Runner)  # pyright: ignore[reportCallIssue]
+    try:
+        main_ppo.run_ppo(config, task_runner_class=RunnerBesideQueue(kind, config.transfer_queue))
+    finally:
+        tq.close()
+
+
+class RunnerBesideQueue:
+    """In the place of Ray's class of the runner: while its process imports veRL, those of veRL's queue start.
+
+    The runner would start them afterwards, one kind after the other, and wait for each.
+    """
+
+    def __init__(self, kind: Any, queue: Any) -> None:
+        """``queue``: its settings."""
+        self._kind, self._queue = kind, queue
+
+    def options(self, **options: Any) -> "RunnerBesideQueue":
+        """As that of Ray's class."""
+        return RunnerBesideQueue(self._kind.options(**options), self._queue)
+
+    def remote(self) -> Any:
+        """As that of Ray's class."""
+        runner = self._kind.remote()
+        tq.init(self._queue)
+        return runner

@@ -48,8 +48,7 @@ def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluste
     monkeypatch.delenv("RAY_ADDRESS")
     config = completed(compose(LOCAL, "ray_kwargs.ray_init.num_cpus=6"))
     trains = runner.connect_and_prepare(config)
-    assert trains.func is main_ppo.run_ppo
-    assert issubclass(trains.keywords["task_runner_class"].__ray_metadata__.modified_class, Runner)
+    assert (trains.func, *trains.args) == (runner.train, config)
     assert (started[0]["address"], started[0]["num_cpus"]) == ("local", 6)
     assert "py_executable" not in started[0]["runtime_env"]
     variables = started[0]["runtime_env"]["env_vars"]
@@ -67,6 +66,32 @@ def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluste
     config.reward.reward_kwargs = {"executor": "local", "no_such_limit": 1}
     with pytest.raises(InputError, match=r"reward\.reward_kwargs\.no_such_limit: no such"):
         runner.connect_and_prepare(config)
+
+
+def test_the_queue_starts_while_the_runners_process_does(monkeypatch):
+    """The process imports for ten seconds and more. Its queue ends with the training, however that ends."""
+    calls = []
+
+    class Kind:
+        def options(self, **options):
+            calls.append(options)
+            return self
+
+        def remote(self):
+            calls.append("process")
+            return "runner"
+
+    def run_ppo(config, task_runner_class):
+        assert task_runner_class.remote() == task_runner_class.options(runtime_env={}).remote() == "runner"
+        raise ValueError("in training")
+
+    monkeypatch.setattr(runner.ray, "remote", lambda name: lambda kind: kind is Runner and Kind())
+    monkeypatch.setattr(runner.tq, "init", calls.append)
+    monkeypatch.setattr(runner.tq, "close", lambda: calls.append("end"))
+    monkeypatch.setattr(main_ppo, "run_ppo", run_ppo)
+    with pytest.raises(ValueError, match="in training"):
+        runner.train(config := SimpleNamespace(transfer_queue="settings"))
+    assert calls == ["process", "settings", {"runtime_env": {}}, "process", config.transfer_queue, "end"]
 
 
 @pytest.mark.parametrize("address", [None, "there:1"])
