@@ -62,7 +62,7 @@ def runtime_environment(config: Any) -> dict[str, Any]:
     loggers |= {"WANDB_MODE": os.environ["WANDB_MODE"]} if "WANDB_MODE" in os.environ else {}
     # Ray would show a password
     variables |= {name: value for name, value in loggers.items() if value == without_userinfo(value)}
-    asked = {name: value for name, value in as_asked(config)["runtime_env"].items() if value is not None}
+    asked = {name: value for name, value in (as_asked(config)["runtime_env"] or {}).items() if value is not None}
     variables |= {name: str(value) for name, value in asked.pop("env_vars", {}).items()}
     return {**environment, **asked, "env_vars": {**environment.get("env_vars", {}), **variables}}
 
@@ -85,6 +85,8 @@ def connect_and_prepare(config: Any) -> Callable[[], None]:
     gpus, others = trainer.n_gpus_per_node, 1 + trainer.nnodes  # CPUs for controller and stores of veRL's queue
     arguments = {**as_asked(config), "runtime_env": runtime_environment(config)}
     given = arguments.pop("num_cpus")
+    if "address" in arguments:
+        raise InputError("ray_kwargs.ray_init.address: give it as RAY_ADDRESS")
     if os.environ.get("RAY_ADDRESS"):
         if given is not None:
             raise InputError(f"ray_kwargs.ray_init.num_cpus={given}: the Ray at RAY_ADDRESS has been started already")
@@ -92,13 +94,8 @@ def connect_and_prepare(config: Any) -> Callable[[], None]:
     else:
         # CPUs are logical, and those of a small machine would not do; so are GPUs of training on CPU cores
         cpus = max(0 if is_on_cpu else len(os.sched_getaffinity(0)), cpus_of_node(gpus))
-        ray.init(
-            address="local",
-            num_cpus=given or cpus,
-            num_gpus=gpus if is_on_cpu else None,
-            include_dashboard=False,
-            **arguments,
-        )
+        usual = {"num_gpus": gpus if is_on_cpu else None, "include_dashboard": False}
+        ray.init(address="local", num_cpus=given or cpus, **{**usual, **arguments})
     wanted, there = gpus * trainer.nnodes, ray.cluster_resources().get("GPU", 0)
     if wanted > there:
         raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {there:g}")
