@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,17 @@ def main(config: CollectionBenchConfig) -> None:
     check_paths([config.model / "config.json", config.input_file], outputs)
     from vllm import LLM, SamplingParams  # type: ignore[import-not-found] - imports for half a minute
 
-    engine = LLM(
-        model=str(config.model),
-        generation_config="vllm",
-        max_model_len=config.max_model_len,
-        max_num_seqs=config.max_num_seqs,
-        kv_cache_memory_bytes=config.kv_gib << 30,
-        gpu_memory_utilization=0.05,
-    )
+    @cache
+    def engine() -> Any:  # it starts when the server has answered
+        return LLM(
+            model=str(config.model),
+            generation_config="vllm",
+            max_model_len=config.max_model_len,
+            max_num_seqs=config.max_num_seqs,
+            kv_cache_memory_bytes=config.kv_gib << 30,
+            gpu_memory_utilization=0.05,
+        )
+
     with tempfile.TemporaryDirectory() as folder:
         runs: list[Path] = []
 
@@ -77,12 +81,12 @@ def main(config: CollectionBenchConfig) -> None:
             return collected(config, runs[-1], seed=len(runs))
 
         def generate() -> Sample:
-            requests, settings = requests_of(runs[-1], engine.get_tokenizer())
+            requests, settings = requests_of(runs[-1], engine().get_tokenizer())
             prompts = [{"prompt_token_ids": prompt} for prompt, _ in requests]
             sampling = [SamplingParams(**settings, seed=seed) for _, seed in requests]
-            engine.reset_prefix_cache()
+            engine().reset_prefix_cache()
             begin = time.perf_counter()
-            outputs = engine.generate(prompts, sampling)
+            outputs = engine().generate(prompts, sampling)
             return figures(sum(len(output.outputs[0].token_ids) for output in outputs), time.perf_counter() - begin)
 
         samples = interleaved({"collection": collect, ENGINE: generate}, config.rounds)

@@ -52,6 +52,7 @@ REPLACED = {
         f"veRL 0.9.1 ignores it; give {ENGINES_COMPILE.format('actor')} and {ENGINES_COMPILE.format('ref')}",
     ),
     "trainer.max_actor_ckpt_to_keep": (None, KEEP),
+    "ray_kwargs.ray_init.address": (None, "give it as RAY_ADDRESS"),
 }
 """Settings of veRL 0.9.1 that have another one's place: their default, and what to give."""
 OF_MANAGER = {

@@ -37,11 +37,10 @@ class CobaltAgentLoopWorker(as_written(AgentLoopWorkerTQ)):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._scores_later = scores_later(self.config)
         self._judged: list[asyncio.Task[dict[str, Any]]] = []
 
     async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
-        if kwargs[VALIDATES] or not self._scores_later or self.reward_loop_worker_handles is None:
+        if kwargs[VALIDATES] or not scores_later(self.config) or self.reward_loop_worker_handles is None:
             return await super()._compute_score(outputs, kwargs)
         copies = [output.model_copy(update={"extra_fields": {**output.extra_fields}}) for output in outputs]
         self._judged.append(asyncio.create_task(self._score(copies, kwargs)))

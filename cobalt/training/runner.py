@@ -85,8 +85,6 @@ def connect_and_prepare(config: Any) -> Callable[[], None]:
     gpus, others = trainer.n_gpus_per_node, 1 + trainer.nnodes  # CPUs for controller and stores of veRL's queue
     arguments = {**as_asked(config), "runtime_env": runtime_environment(config)}
     given = arguments.pop("num_cpus")
-    if "address" in arguments:
-        raise InputError("ray_kwargs.ray_init.address: give it as RAY_ADDRESS")
     if os.environ.get("RAY_ADDRESS"):
         if given is not None:
             raise InputError(f"ray_kwargs.ray_init.num_cpus={given}: the Ray at RAY_ADDRESS has been started already")

@@ -20,10 +20,11 @@ MODEL = ROOT / "assets/minicoder"
 
 
 def test_generate_gets_the_requests_of_the_collection(tmp_path, monkeypatch, capsys):
-    tokenizer, asked = AutoTokenizer.from_pretrained(MODEL), []
+    tokenizer, asked, made = AutoTokenizer.from_pretrained(MODEL), [], []
 
     class Engine:
-        def __init__(self, **_settings): ...
+        def __init__(self, **settings):
+            made.append(settings["max_num_seqs"])
 
         def get_tokenizer(self):
             return tokenizer
@@ -53,3 +54,4 @@ def test_generate_gets_the_requests_of_the_collection(tmp_path, monkeypatch, cap
     assert [sample["tokens"] for sample in figures["collection"]] == [28]
     with pytest.raises(SetupError, match="the collection ended with 3"):
         bench_collection.main(config)  # there is no server any more
+    assert made == [512]  # and no engine starts for it

@@ -46,7 +46,7 @@ from cobalt.training import updates as updates_module
 from cobalt.training import worker as worker_module
 from cobalt.training.agent_loops import SeededLoop, TurnLoop, seed_of
 from cobalt.training.batch_scores import InfraGuard
-from cobalt.training.config import completed, scores_later
+from cobalt.training.config import completed
 from cobalt.training.manager import PROGRAMS, VALIDATES, SharedService
 from cobalt.training.online import Program, group_advantages, shares_of_updates, turn_advantages
 from cobalt.training.rollouts import CobaltAgentLoopManager, CobaltAgentLoopWorker
@@ -86,7 +86,7 @@ class Queue:
 def worker_of(config, tokenizer, score):
     """The process of agent loops, whose responses are scored by ``score``."""
     worker = object.__new__(CobaltAgentLoopWorker)
-    worker.config, worker._scores_later, worker._judged = config, scores_later(config), []
+    worker.config, worker._judged = config, []
     worker.tokenizer, worker.processor, worker.mm_processor_kwargs = tokenizer, None, {}
     worker.reward_loop_worker_handles = [SimpleNamespace(compute_score=SimpleNamespace(remote=score))]
     worker.distillation_enabled = False

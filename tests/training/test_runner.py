@@ -108,7 +108,7 @@ def test_ray_is_started_or_joined_as_asked(cluster_of, monkeypatch, address):
     assert (variables["NCCL_DEBUG"], variables["VLLM_USE_V2_MODEL_RUNNER"]) == ("1", "1")
     assert variables["TRANSFER_QUEUE_ENABLE"] == "1"
     with pytest.raises(InputError, match="give it as RAY_ADDRESS"):
-        runner.connect_and_prepare(completed(compose(LOCAL, f"+{prefix}.address=there:1")))
+        completed(compose(LOCAL, f"+{prefix}.address=there:1"))
     config = completed(compose(LOCAL, f"{prefix}.runtime_env=null"))
     assert "py_executable" not in runner.runtime_environment(config)
 
