@@ -25,8 +25,8 @@ TURNS = 3
 PEAK_FLOPS = 989e12
 """Per second, dense bf16, of an H100 or H200 (SXM)."""
 
-Phase = Literal["generation", "old log-probs", "reference", "update", "rest"]
-"""Of a step. rest: what is between the others, and the weights' way into vLLM."""
+Phase = Literal["generation", "old log-probs", "reference", "judging", "update", "rest"]
+"""Of a step. judging: for which nothing else runs; rest: what is between the others, and the weights' way into vLLM."""
 GpuName = Literal["h100", "h200"]
 ShapeName = Literal[
     "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b",
@@ -222,14 +222,15 @@ def predict_step(config: PlanConfig) -> Prediction:
     passes = passes_s(flops, rows)
     if config.updates == 1:  # and calculate_log_probs=false
         passes["old log-probs"] = 0.0
-    weights = HALF * parameters(shape) / GB
+    beside, generation = passes["old log-probs"] + passes["reference"], generation_s(config, shape)
     seconds: dict[Phase, float] = {
-        "generation": generation_s(config, shape),
+        "generation": generation,
         **passes,
-        "rest": REST_ROW_S * rows + SYNC_S_PER_GB * weights,
+        "judging": last_program_s(config, config.prompts * config.samples, generation, beside),
+        "rest": REST_ROW_S * rows + SYNC_S_PER_GB * HALF * parameters(shape) / GB,
     }
     step = sum(seconds.values())
-    judging_s = seconds["old log-probs"] + seconds["reference"] + SCORING_SHARE * step
+    judging_s = beside + SCORING_SHARE * step
     cores = programs_cpu_s(config.prompts * config.samples * config.turns, config) / judging_s
     # a micro-batch gathers the weights for each pass, the update's twice (gradient checkpointing); then gradients, and
     # weights for vLLM
@@ -246,7 +247,7 @@ def passes_s(flops: float, rows: float) -> dict[Phase, float]:
 
 
 def generation_s(config: PlanConfig, shape: Shape) -> float:
-    """Seconds of a step's rollouts, until the last program has ended.
+    """Seconds of a step's rollouts, until the last response is there.
 
     An engine waits for its longest response; meanwhile fewer and fewer rows run. All of its tokens pass one process.
     """
@@ -256,10 +257,17 @@ def generation_s(config: PlanConfig, shape: Shape) -> float:
     running = min(tokens / config.longest, cached_rows(config, shape, ENGINE_ROOM))
     per_token = token_s(config, shape, running)
     decoding = max(tokens / running * per_token, tokens * HOST_S)
-    # rows that still run when the last program has its whole limit left, by an exponential law of lengths
-    last = math.exp(-max(0.0, config.longest * (1 - config.suite_limit / decoding)) / (config.turns * config.response))
-    waiting = config.suite_limit * (1 - (1 - config.endless) ** (rows * last))
-    return decoding + prefill_s(config, shape, rows * (1 / config.samples + config.turns - 1)) + waiting
+    return decoding + prefill_s(config, shape, rows * (1 / config.samples + config.turns - 1))
+
+
+def last_program_s(config: PlanConfig, rows: float, generation: float, beside: float) -> float:
+    """Seconds for which a step waits for its last program alone, if its tests run one after the other.
+
+    ``beside``: seconds of what is computed meanwhile. Lengths have an exponential law.
+    """
+    left = max(0.0, config.suite_limit - beside)
+    running = math.exp(-max(0.0, config.longest * (1 - left / generation)) / (config.turns * config.response))
+    return left * (1 - (1 - config.endless) ** (rows * running))
 
 
 def collection_s(config: PlanConfig, shape: Shape) -> float:

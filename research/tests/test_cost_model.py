@@ -33,6 +33,14 @@ def test_one_update_takes_no_pass_for_old_log_probs():
     assert once["old log-probs"] == 0 < twice["old log-probs"]
 
 
+def test_a_last_program_is_waited_for_while_nothing_else_runs():
+    short, long = (predict_step(PlanConfig(suite_limit=limit)).seconds for limit in (27, 270))
+    beside = short["old log-probs"] + short["reference"]
+    assert short["judging"] == 0 < long["judging"] <= 270 - beside
+    many = predict_step(PlanConfig(gpus=64)).seconds  # any of all engines' programs may be the last
+    assert many["judging"] == pytest.approx(27 - many["old log-probs"] - many["reference"], rel=0.05)
+
+
 def test_the_lengths_that_are_drawn_are_those_of_the_measured_steps():
     cells = read_json(scale_model.RESULTS / "price/result.json.gz")
     for cell, found in cells.items():
@@ -55,7 +63,7 @@ def test_a_plan_adds_up_and_grows_with_the_problems(capsys):
     stages, needs = planned(capsys, shape="qwen3-8b", gpus=4, problems=10_000)
     collected, judged, trained, in_all = stages.values()
     step = predict_step(PlanConfig(gpus=4))
-    assert "train 936 steps of 672 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
+    assert "train 936 steps of 650 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
     assert in_all == [pytest.approx(sum(column), abs=0.2) for column in zip(collected, judged, trained, strict=True)]
     assert trained[1] == pytest.approx(4 * trained[0], abs=0.3) and judged[1] == 0
     assert (needs["cores for programs"], needs["GB on disk: 4 checkpoints of 98 GB"]) == (8, 393)
