@@ -5,7 +5,8 @@ Shapes: P problems, S seeds, M resamples.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import hypot, sqrt
+from math import hypot
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class Resampled:
     resamples_M: np.ndarray | None
     over_trainings: Estimate | None = None
     """With Student's interval over trainings, Welch's of a difference; None if every arm has one."""
+    welch_p_value: float | None = None
+    """Of Welch's t-test: do *trainings* differ, whatever the problems? None where an arm has one, or none differ."""
     over_problems: Estimate | None = None
     """With the interval over problems, trainings as they are. Only where an arm has few."""
 
@@ -105,33 +108,33 @@ def hierarchical_rate(counts: Counts, minus: Counts | None = None, seed: int = 0
     if len(problems) < 2:
         return Resampled(value, None)
     resamples_M = resample(indices, mean, seed)
-    trained = over_trainings(*(nanmean(_divide(*arm), 1) for arm in arms))
+    over, welch = over_trainings(*(nanmean(_divide(*arm), 1) for arm in arms))
     if all(len(units_SP) == 1 or len(units_SP) >= FEW_TRAININGS for _, units_SP in arms):
-        return Resampled(value, resamples_M, trained)
+        return Resampled(value, resamples_M, over, welch)
     rates_P, *minus_P = (_divide(counted_SP.sum(axis=0), units_SP.sum(axis=0)) for counted_SP, units_SP in arms)
-    return Resampled(value, resamples_M, trained, mean_estimate((rates_P - sum(minus_P)).tolist(), seed))
+    return Resampled(value, resamples_M, over, welch, mean_estimate((rates_P - sum(minus_P)).tolist(), seed))
 
 
 def over_trainings(
     ours_S: Sequence[float] | np.ndarray, minus_S: Sequence[float] | np.ndarray = (0,)
-) -> Estimate | None:
-    """Mean, or difference of means, with Student's interval over trainings: with Welch's degrees of freedom.
+) -> tuple[Estimate | None, float | None]:
+    """Mean, or difference of means, with Student's interval over trainings, and the p-value of Welch's t-test.
 
-    An arm with a single value is taken as it is. None: both have one.
+    With Welch's degrees of freedom. An arm with a single value is taken as it is. No interval: both have one; no
+    p-value: one has, or none differ.
     """
-    from scipy.stats import t
+    from scipy.stats import ttest_1samp, ttest_ind
 
     arms = [values_S[~np.isnan(values_S)] for values_S in (np.asarray(ours_S, float), np.asarray(minus_S, float))]
-    spreads = [(np.var(values_S, ddof=1) / len(values_S), len(values_S) - 1) for values_S in arms if len(values_S) > 1]
-    if not spreads:
-        return None
-    square = sum(spread for spread, _ in spreads)
-    half = 0.0
-    if square:
-        freedom = square**2 / sum(spread**2 / less for spread, less in spreads)
-        half = float(t.ppf((1 + LEVEL) / 2, freedom) * sqrt(square))
+    few, many = sorted(len(values_S) for values_S in arms)
+    if many < 2:
+        return None, None
     value = float(np.mean(arms[0]) - np.mean(arms[1]))
-    return Estimate(value, value - half, value + half)
+    if all(np.ptp(values_S) == 0 for values_S in arms):
+        return Estimate(value, value, value), None
+    found: Any = ttest_ind(*arms, equal_var=False) if few > 1 else ttest_1samp(arms[0] - arms[1], 0)
+    low, high = map(float, found.confidence_interval(LEVEL))
+    return Estimate(value, low, high), float(found.pvalue) if few > 1 else None
 
 
 def nanmean(values: np.ndarray, axis: int) -> np.ndarray:

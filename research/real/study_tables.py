@@ -222,8 +222,13 @@ def cost_of(arm: Path) -> dict[str, float]:
 def rate(scores: Scores, arm: str, turn: int, minus: str | None = None, only: str | None = None) -> Resampled:
     """Share of right ones among programs submitted at ``turn``, or the difference to ``minus``; of the set ``only``."""
 
+    ids = [one.id for one in scores[arm][0] if only in (None, set_of(one))]
+
     def counts(name: str) -> tuple[np.ndarray, np.ndarray]:
-        chosen_SP = [[one for one in problems if only in (None, set_of(one))] for problems in scores[name]]
+        by_id_S = [{one.id: one for one in problems} for problems in scores[name]]
+        if lacking := [id_ for id_ in ids if any(id_ not in by_id for by_id in by_id_S)]:
+            raise InputError(f"{name}: no counts of problem {lacking[0]}")
+        chosen_SP = [[by_id[id_] for id_ in ids] for by_id in by_id_S]
         right_SP = np.array([[(one.submitted_T or ())[turn] for one in problems] for problems in chosen_SP], float)
         return right_SP, np.array([[one.samples for one in problems] for problems in chosen_SP], float)
 
@@ -340,7 +345,13 @@ def tables_of_tests(scores: Scores) -> list[dict[str, Cell]]:
     p_values = {arm: one.p_value for arm, one in found.items() if one.p_value is not None}
     corrected: dict[str, float] = dict(zip(COMPARED, holm([p_values[arm] for arm in COMPARED]), strict=True))
     return [
-        {"Cobalt minus": ARMS[arm], "points": percent(one), "p": p_values.get(arm), "p by Holm": corrected.get(arm)}
+        {
+            "Cobalt minus": ARMS[arm],
+            "points": percent(one),
+            "Welch": one.welch_p_value,
+            "p": p_values.get(arm),
+            "p by Holm": corrected.get(arm),
+        }
         for arm, one in found.items()
     ]
 

@@ -2,21 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-
-def welch_p_value(ours_S: Sequence[float], theirs_S: Sequence[float]) -> float | None:
-    """Two-sided p-value of Welch's t-test over training seeds; None where an arm has fewer than two, or none differ.
-
-    It asks whether *trainings* differ, whatever the problems: a second opinion on the resamples.
-    """
-    from scipy.stats import ttest_ind
-
-    if min(len(ours_S), len(theirs_S)) < 2 or np.ptp(ours_S) == np.ptp(theirs_S) == 0:
-        return None
-    _, p_value = np.asarray(ttest_ind(ours_S, theirs_S, equal_var=False))
-    return float(p_value)
-
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction of a family of tests (Holm 1979).

@@ -11,10 +11,10 @@ import numpy as np
 from cobalt.evaluation.summary import GAIN_TO_TURN
 from cobalt.statistics import RESAMPLES
 from cobalt.tables import PERCENT, Cell
-from research.reports.p_values import holm, welch_p_value
+from research.reports.p_values import holm
 from research.reports.page import Table, mean, table_of
 from research.reports.runs import CONDITIONS, Material, each_repetition, estimates, paired
-from research.seeds import FEW_TRAININGS, hierarchical_mean, nanmean
+from research.seeds import FEW_TRAININGS, hierarchical_mean
 
 LAST_PLAYED = 2
 """Last turn of a trajectory that is learned from, whether it is played by the reference model or by the policy."""
@@ -149,7 +149,8 @@ def primary_tables(material: Material, condition: str) -> Iterator[Table]:
     has_few = any(1 < len(values_SP) < FEW_TRAININGS for of_both in both.values() for values_SP in of_both)
 
     def row(pair: tuple[str, str]) -> dict[str, Cell]:
-        difference, welch = found[pair], welch_p_value(*(nanmean(values_SP, 1).tolist() for values_SP in both[pair]))
+        difference = found[pair]
+        welch = difference and difference.welch_p_value
         of_resamples: dict[str, Cell] = {"p": p_values[pair], "Holm": corrected.get(pair)}
         over_trainings: dict[str, Cell] = {"over trainings": difference and difference.over_trainings}
         tests = {"Welch": welch, **of_resamples} if has_few else {**of_resamples, "Welch": welch}

@@ -8,7 +8,7 @@ from scipy.stats import ttest_ind
 from test_statistics import bounds
 
 from cobalt import statistics
-from cobalt.statistics import mean_estimate
+from cobalt.statistics import Estimate, mean_estimate
 from research.seeds import hierarchical_mean, hierarchical_rate, over_trainings
 
 
@@ -121,9 +121,12 @@ def test_few_trainings_have_the_interval_over_them_joined_with_that_over_problem
     assert bounds(found.over_problems) == (0, 2)
     half = ((expected.high - 1) ** 2 + 1) ** 0.5
     assert bounds(found.estimate) == pytest.approx((1 - half, 1 + half))
-    assert bounds(over_trainings([1, 2, 3])) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5), rel=1e-3)
-    assert over_trainings([1], [2]) is None
-    fixed = over_trainings([1, 2, 3], [2])
+    assert found.welch_p_value == pytest.approx(ttest_ind([1, 2, 3], [0, 2], equal_var=False).pvalue)
+    assert bounds(over_trainings([1, 2, 3])[0]) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5), rel=1e-3)
+    assert over_trainings([1], [2]) == (None, None)
+    assert over_trainings([2, 2], [3, 3]) == (Estimate(-1, -1, -1), None)
+    fixed, welch = over_trainings([1, 2, 3], [2])
+    assert welch is None
     assert fixed and fixed.value == 0 and bounds(fixed)[1] == pytest.approx(4.303 / 3**0.5, rel=1e-3)
 
 

@@ -11,9 +11,9 @@ from cobalt.evaluation.files import read_evaluations
 from cobalt.hacking.cases import Category
 from cobalt.hacking.signal import check_static
 from cobalt.records.jsonl import read_json, read_jsonl
-from research.reports.p_values import holm, welch_p_value
+from research.reports.p_values import holm
 from research.reports.runs import run_scores
-from research.seeds import hierarchical_mean, nanmean
+from research.seeds import hierarchical_mean, nanmean, over_trainings
 
 RESULTS = Path(__file__).parents[1] / "results"
 COUNTS = [path for path in sorted(RESULTS.glob("*/counts/*.json*")) if (path.parents[1] / "report.json.gz").exists()]
@@ -49,8 +49,8 @@ def test_the_signals_static_rule_still_says_of_stored_programs_what_the_page_doe
 
 def test_welch_by_hand_and_where_it_says_nothing() -> None:
     """t = 2 / sqrt(1/3 + 4/3) with 2.94 degrees of freedom for these."""
-    assert welch_p_value([4, 5, 6], [1, 3, 5]) == pytest.approx(0.2209, abs=1e-3)
-    assert welch_p_value([1.0], [2.0, 3.0]) is None and welch_p_value([2, 2], [3, 3]) is None
+    assert over_trainings([4, 5, 6], [1, 3, 5])[1] == pytest.approx(0.2209, abs=1e-3)
+    assert over_trainings([1.0], [2.0, 3.0])[1] is over_trainings([2, 2], [3, 3])[1] is None
 
 
 def test_holm_rejects_what_the_step_down_rule_rejects() -> None:

@@ -25,6 +25,7 @@ from research.real.study_tables import (
     kept,
     long_table,
     main_table,
+    rate,
     rates_table,
     set_table,
     stages_table,
@@ -41,7 +42,7 @@ def test_the_page_shows_what_the_counts_give(folder):
         told = [row["arm"], row["trainings"] or "–", row["first program"], row["within 2"]]
         assert f"| {' | '.join(map(str, told))} | {show(row['submitted within 3'])} |" in page
     for row in tables_of_tests(scores):
-        assert f"| {row['Cobalt minus']} | {show(row['points'])} |" in page
+        assert f"| {row['Cobalt minus']} | {show(row['points'])} | {show(row['Welch'])} |" in page
 
 
 @pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
@@ -81,6 +82,15 @@ def test_the_page_shows_the_trainings_with_feedback_as_teacher():
     page = (FOLDER.parent / "STUDY.md").read_text()
     for row in teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text())):
         assert " | ".join(str(cell or "–") for cell in list(row.values())[1:]) in page
+
+
+def test_arms_are_paired_by_problem_whatever_the_order_of_their_counts():
+    scores, _ = kept(SMALL)
+    mixed = {**scores, "base": [problems[::-1] for problems in scores["base"]]}
+    assert rate(mixed, "cobalt", 2, "base").estimate == rate(scores, "cobalt", 2, "base").estimate
+    mixed["base"] = [problems[1:] for problems in scores["base"]]
+    with pytest.raises(InputError, match="base: no counts of problem"):
+        rate(mixed, "cobalt", 2, "base")
 
 
 @pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
