@@ -120,7 +120,7 @@ def _program() -> str:
     return "cobalt" if name == "__main__.py" else name
 
 
-def for_the_user(error: Exception) -> CobaltError | None:
+def for_the_user(error: BaseException) -> CobaltError | None:
     """What the user can do about ``error``; None for a defect of ours."""
     if isinstance(error, CobaltError):
         return error

@@ -2,21 +2,25 @@
 
 import os
 import re
+import secrets
+import signal
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from cobalt.cli.entry import for_the_user
 from cobalt.errors import CobaltError
+from cobalt.records.manifest import without_userinfo
+from cobalt.training.config import BASE_RANK, PLAIN_ENGINE, ROOM, SHARED_ENGINE, WEIGHTS_VARIABLE
+from cobalt.training.settings import CPU_BACKEND
 
 LOGGER_FOLDERS = {"WANDB_DIR": "", "TENSORBOARD_DIR": "tensorboard", "TRACKIO_DIR": "trackio"}
 """Environment variables that say where a logger writes, and where that is in a training folder."""
 CPUS_PER_GPU = 3
 """Ray's CPUs that veRL asks for with each GPU, on the GPU's node."""
-RUNNER = "cobalt_runner"
-"""Ray's name of the process that leads a training."""
 WATCH_S = 2.0
 """Between two looks whether the processes of a training live."""
 DIED = re.compile(r"class_name: (?:.*\.)?(\w+)$.*?pid: (\d+)$", re.MULTILINE | re.DOTALL)
@@ -48,12 +52,44 @@ def logger_variables(folder: Path) -> dict[str, str]:
     return {**{name: os.path.abspath(path) for name, path in given.items()}, "MLFLOW_TRACKING_URI": uri}
 
 
+def process_variables(config: Any) -> dict[str, str]:
+    """Environment variables of all processes of a training, veRL's own left out, with those that ``ray_kwargs`` adds.
+
+    This process needs them before it imports veRL.
+    """
+    variables = {
+        "TRANSFER_QUEUE_ENABLE": "1",
+        # veRL keeps vLLM from storing what it compiles, so each start would compile again
+        "VLLM_DISABLE_COMPILE_CACHE": "0",
+        # Liger's own choice on Hopper compiles for each length of a micro-batch, which takes longer than the update
+        "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",
+        WEIGHTS_VARIABLE: config.cobalt.loss_weights,
+        BASE_RANK: str(secrets.randbits(48)),
+        "VERL_ENGINE_VENDOR": SHARED_ENGINE if config.cobalt.share_prompts else PLAIN_ENGINE,
+    }
+    if config.cobalt.backend == CPU_BACKEND:
+        variables |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu"}
+        variables |= cpu_variables(config.trainer.n_gpus_per_node)
+    loggers = logger_variables(Path(config.trainer.default_local_dir))
+    loggers |= {"WANDB_MODE": os.environ["WANDB_MODE"]} if "WANDB_MODE" in os.environ else {}
+    # Ray would show a password
+    variables |= {name: value for name, value in loggers.items() if value == without_userinfo(value)}
+    asked = (asked_of_ray(config)["runtime_env"] or {}).get("env_vars") or {}
+    return {**variables, **{name: str(value) for name, value in asked.items() if value is not None}}
+
+
+def asked_of_ray(config: Any) -> dict[str, Any]:
+    """Arguments of ``ray.init`` by ``ray_kwargs.ray_init``."""
+    asked: Any = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    return asked
+
+
 def as_written(actor_class: Any) -> Any:
     """The class that ``ray.remote`` has decorated. A subclass of what Ray made of it would have its name in Ray."""
     return actor_class.__ray_metadata__.modified_class.__ray_actor_class__
 
 
-def cause_of(error: Exception) -> Exception:
+def cause_of(error: BaseException) -> BaseException:
     """The error of the process where it was raised, which Ray wraps for each process that waited for it."""
     from ray.exceptions import RayTaskError
 
@@ -76,30 +112,36 @@ def first_killed() -> tuple[str, int] | None:
     return None
 
 
+class Stopped(KeyboardInterrupt):
+    """Leaves a training, whatever it waits for: asyncio's loops let nothing but interrupts through."""
+
+
 def run_and_watch(run: Callable[[], None]) -> None:
-    """Call ``run``, which trains in the processes of this job of Ray, ``RUNNER`` the first of them.
+    """Call ``run``, which trains in this process and others of this job of Ray. To be called in the main thread.
 
     Raises ``CobaltError`` where one of them or vLLM's engine is killed, even if others go on waiting for it, or where
     the disk is full.
     """
-    import ray
-    from ray.exceptions import RayActorError, RayError
+    from ray.exceptions import RayActorError
 
     killed: list[tuple[str, int]] = []
-    ended = threading.Event()
+    ended, main = threading.Event(), threading.get_ident()
 
     def watch() -> None:
         while not ended.wait(WATCH_S) and not killed:
-            if (found := first_killed()) is not None:
+            if (found := first_killed()) is not None and not ended.is_set():
                 killed.append(found)
-                with suppress(ValueError):  # it is this one
-                    ray.kill(ray.get_actor(RUNNER))
+                signal.pthread_kill(main, signal.SIGUSR1)
 
+    def stop(*_: Any) -> None:
+        raise Stopped
+
+    usual = signal.signal(signal.SIGUSR1, stop)
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         run()
-    except (RayError, CobaltError) as error:
+    except (Exception, Stopped) as error:
         cause = cause_of(error)
         if isinstance(cause, RayActorError) and not killed and (named := DIED.search(str(cause))):
             killed.append((named[1], int(named[2])))
@@ -116,3 +158,4 @@ def run_and_watch(run: Callable[[], None]) -> None:
     finally:
         ended.set()
         watcher.join(WATCH_S)  # it may be asking Ray
+        signal.signal(signal.SIGUSR1, usual)

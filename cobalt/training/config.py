@@ -53,6 +53,10 @@ REPLACED = {
     ),
     "trainer.max_actor_ckpt_to_keep": (None, KEEP),
     "ray_kwargs.ray_init.address": (None, "give it as RAY_ADDRESS"),
+    "global_profiler.global_tool_config.nsys.controller_nsight_options": (
+        {"trace": "cuda,nvtx,cublas,ucx", "cuda-memory-usage": "true", "cuda-graph-trace": "graph"},
+        "the main loop has no process of Ray's; run the command itself under nsys",
+    ),
 }
 """Settings of veRL 0.9.1 that have another one's place: their default, and what to give."""
 OF_MANAGER = {

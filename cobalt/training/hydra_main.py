@@ -12,14 +12,17 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
@@ -71,7 +74,7 @@ Common settings (verl/config holds all of ours with their values, docs/training.
   cobalt.seed=N                                  of sampling on a CPU
 
 """ + OPTIONS.format(log="a progress bar on the console, everything else in FILE")
-CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
+CONFIG_NAME = "ppo_trainer"
 MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
 REAL = {"entropy_coeff", "temperature", "top_p"}
@@ -100,6 +103,8 @@ def started_services(answers: int, asks: int, limits: Mapping[str, Any]) -> None
     """
     with suppress(BrokenPipeError), os.fdopen(asks, "w") as asking:
         asking.write(f"{' '.join(['start', *(f'{name}={value}' for name, value in limits.items())])}\n")
+    with warnings.catch_warnings(action="ignore"):  # of engines that veRL has, and that are not installed
+        import_module("cobalt.training.runner")  # veRL, for as long as the services start
     with os.fdopen(answers) as answering:
         answer = answering.readline().strip()
     if answer.startswith("exit "):
@@ -164,9 +169,13 @@ def hydra_command(
 
 
 def composed(overrides: Sequence[str], config_dir: Path | None, config_name: str = CONFIG_NAME, **options: Any) -> Any:
-    """veRL's configuration under ``overrides``. ``config_dir``: of our recipes and presets (``--config-dir``)."""
+    """veRL's configuration under ``overrides``. ``config_dir``: of our recipes and presets (``--config-dir``).
+
+    veRL is not imported: it chooses its platform as it is, by environment variables that the configuration decides.
+    """
     search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
-    with initialize_config_module(CONFIG_MODULE, version_base=None):
+    verl: Any = find_spec("verl")
+    with initialize_config_dir(str(Path(verl.origin).with_name("trainer") / "config"), version_base=None):
         return compose(config_name, [*search, *overrides], **options)
 
 

@@ -1,5 +1,6 @@
-"""A training run: its manifest, Ray with the job's runtime environment, and veRL's ``run_ppo`` inside it."""
+"""A training run: its manifest, Ray with the job's runtime environment, and veRL's main loop in this process."""
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
@@ -21,7 +22,7 @@ from cobalt.records.training_run import (
     set_lost_steps_aside,
 )
 from cobalt.sandbox.checkers import checker_identity
-from cobalt.training.cluster import run_and_watch
+from cobalt.training.cluster import process_variables, run_and_watch
 from cobalt.training.config import completed, has_own_manager
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
 from cobalt.training.resume import OPERATION_SETTINGS, fingerprint, finished_at, manifest_of
@@ -46,13 +47,14 @@ def train(
         if (step := finished_at(config)) is not None:
             print(f"cobalt: finished already: checkpoint {step}", flush=True)
             return
+        os.environ |= (variables := process_variables(config))
         if start_services is not None:
             start_services(RewardSettings.read(config.reward.reward_kwargs).of_app if has_own_manager(config) else {})
         with console or nullcontext():
-            _train(config, manifest)
+            _train(config, manifest, variables)
 
 
-def _train(config: Any, manifest: Manifest) -> None:
+def _train(config: Any, manifest: Manifest, variables: Mapping[str, str]) -> None:
     import ray
 
     from cobalt.training.runner import connect_and_prepare
@@ -66,9 +68,9 @@ def _train(config: Any, manifest: Manifest) -> None:
     if len(counts := manifest.counts["overlong_prompts_left_out"]) == len(DATA_FILES) and not any(counts.values()):
         config.data.filter_overlong_prompts = False  # veRL would tokenize all prompts once more
     print(f"cobalt: BACKEND '{config.cobalt.backend}' IS ACTIVE", flush=True)
-    run_ppo = connect_and_prepare(config)
+    training = connect_and_prepare(config, variables)
     try:
-        run_and_watch(run_ppo)
+        run_and_watch(training)
     finally:
         ray.shutdown()
     if not is_beside:

@@ -39,6 +39,10 @@ NUMBERS = (
     *("trainer.n_gpus_per_node", "trainer.nnodes", "trainer.total_epochs", "trainer.total_training_steps"),
 )
 """Settings that are 1 or more; null is veRL's own default."""
+LOGGERS = (
+    "wandb", "mlflow", "swanlab", "vemlp_wandb", "tensorboard", "console", "clearml", "trackio", "file", "rl_insight",
+)  # fmt: skip
+"""Of veRL 0.9.1."""
 LOGGERS_WITHOUT_PACKAGE = ("console", "file", "vemlp_wandb")
 """The other loggers of veRL need the package of their name."""
 ROW_LOSSES = ("vanilla", "gspo", "cispo")
@@ -184,11 +188,9 @@ def _refuse_other_losses(settings: TrainingConfig, actor: Any) -> None:
 
 def refuse_unusable_loggers(loggers: list[str]) -> None:
     """Raise ``InputError`` for a name that veRL does not know, ``SetupError`` where a package or a key is missing."""
-    from verl.utils.tracking import Tracking
-
     for name in loggers:
-        if name not in Tracking.supported_backend:
-            raise InputError(f"LOGGER names {name}; veRL's loggers are {', '.join(Tracking.supported_backend)}")
+        if name not in LOGGERS:
+            raise InputError(f"LOGGER names {name}; veRL's loggers are {', '.join(LOGGERS)}")
         if name not in LOGGERS_WITHOUT_PACKAGE and find_spec(name) is None:
             raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
     if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") == "online":

@@ -1,5 +1,8 @@
 """Training without a real execution service, and without waiting for one."""
 
+import os
+from unittest import mock
+
 import pytest
 from fake_service import FakeService
 from online_parts import MODEL
@@ -7,6 +10,13 @@ from transformers import AutoTokenizer
 
 from cobalt.serving import execution
 from cobalt.training import scoring
+
+
+@pytest.fixture(autouse=True)
+def own_environment():
+    """A training has variables of its own, which would be those of other tests."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture

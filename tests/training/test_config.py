@@ -14,7 +14,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.config import omega_conf_to_dataclass
 
 from cobalt.errors import InputError
-from cobalt.training import launch, preflight, runner
+from cobalt.training import cluster, launch, preflight
 from cobalt.training.config import CHOSEN, MOVED, SHARED_ENGINE, completed
 from cobalt.training.hydra_main import refuse_misspelt
 from cobalt.training.trainer import CobaltTrainerSync
@@ -63,7 +63,7 @@ def test_a_recipe_is_run_by_our_trainer_manager_and_engine():
     config = completed(compose(LOCAL))
     assert get_trainer_cls(config.trainer.v1.trainer_mode) is CobaltTrainerSync
     assert resolve_reward_manager_cls(config).__name__ == "StreamingRewardManager"
-    assert runner.runtime_environment(config)["env_vars"]["VERL_ENGINE_VENDOR"] == SHARED_ENGINE
+    assert cluster.process_variables(config)["VERL_ENGINE_VENDOR"] == SHARED_ENGINE
 
 
 @pytest.mark.parametrize(("coefficient", "is_loaded"), [(0, False), (1e-4, True)])

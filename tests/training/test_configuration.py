@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
 from in_process import exit_code
 from omegaconf import OmegaConf
 from online_parts import compose_recipe
@@ -17,7 +16,7 @@ from release_settings import differences, release_values
 from cobalt.errors import InputError
 from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training import hydra_main
-from cobalt.training.hydra_main import CONFIG_MODULE, CONFIG_NAME, NULL_INTEGERS, REAL, refuse_misspelt, refuse_mistyped
+from cobalt.training.hydra_main import NULL_INTEGERS, REAL, composed, refuse_misspelt, refuse_mistyped
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import MANAGER, TrainingConfig
 
@@ -204,8 +203,7 @@ def test_a_misspelt_setting_is_refused_with_the_one_that_was_meant(prefix, missp
 
 
 def test_the_exceptions_are_settings_of_verl():
-    with initialize_config_module(CONFIG_MODULE, version_base=None):
-        config = OmegaConf.to_container(compose(CONFIG_NAME), resolve=True)
+    config = OmegaConf.to_container(composed([], None), resolve=True)
 
     def walk(section):
         for name, value in section.items():
@@ -281,6 +279,11 @@ def command(capsys):
         (["reward.reward_kwargs.executer=local"], "cpu", "reward.reward_kwargs.executor"),
         (["--cfg", "job", "trainer.total_training_steps=two"], "cpu", "steps=two: expected an integer"),
         (["actor_rollout_ref.actor.use_torch_compile=false"], "cpu", "give actor_rollout_ref.actor.fsdp_config"),
+        (
+            ["global_profiler.global_tool_config.nsys.controller_nsight_options.trace=cuda"],
+            "cpu",
+            "controller_nsight_options: the main loop has no process of Ray's",
+        ),
         (["trainer.logger=["], "cpu", "trainer.logger=["),
         ([""], "cpu", "mismatched input '<EOF>'"),
         (["+cobalt.online={turns: 2, method: ???}"], "cpu", "missing: cobalt.online.method"),

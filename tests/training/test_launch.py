@@ -3,14 +3,18 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from online_parts import MODEL, compose_recipe
+from online_parts import MODEL, ROOT, compose_recipe
 from transformers import AutoTokenizer
+from verl.utils.tracking import Tracking
 
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import COBALT, described
@@ -60,7 +64,7 @@ def public_tests(tests):
 def start(tmp_path, monkeypatch):
     """Trains with good files on the CPU and overrides on top, up to Ray."""
 
-    def connect(config):
+    def connect(config, _variables):
         raise Started(config)
 
     monkeypatch.setattr(runner, "connect_and_prepare", connect)
@@ -93,6 +97,21 @@ def test_a_check_of_a_good_run_writes_nothing(start, tmp_path):
     before = sorted(tmp_path.iterdir())
     start(act=launch.checked)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.usefixtures("start")
+def test_verl_is_imported_with_the_variables_of_a_training(tmp_path):
+    """As it is imported it chooses its platform. A check does without it, which would take as long as all else."""
+    settings = [f"data.{name}_files={tmp_path}/{file}.parquet" for name, file in (("train", "train"), ("val", "test"))]
+    command = [sys.executable, Path(__file__).with_name("imported_late.py"), "--config-dir", ROOT / "verl/config"]
+    command += ["+recipe=multi_turn", "+preset=cpu", *settings, f"trainer.default_local_dir={tmp_path}/out"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["False", "cpu"]), ended.stderr
+
+
+def test_the_loggers_are_those_of_verl():
+    assert list(preflight.LOGGERS) == Tracking.supported_backend
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """How training comes to Ray: with our task runner, only where there is all that it would wait for, and how it ends."""
 
+import asyncio
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -14,13 +16,11 @@ import pytest
 from online_parts import LOCAL, ROOT, compose
 from ray.core.generated.common_pb2 import ActorDeathCause, ActorDiedErrorContext
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
-from verl.trainer import main_ppo
 
 from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.training import cluster, runner, scoring
 from cobalt.training.config import completed
 from cobalt.training.early import StartedServers
-from cobalt.training.runner import Runner
 
 
 @pytest.fixture
@@ -42,12 +42,16 @@ def cluster_of(monkeypatch):
     return run
 
 
+def connect(config):
+    return runner.connect_and_prepare(config, cluster.process_variables(config))
+
+
 def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluster_of, monkeypatch):
     started = cluster_of({"GPU": 1.0, "CPU": 5.0})
     monkeypatch.setenv("WANDB_DIR", "/somewhere")
     monkeypatch.delenv("RAY_ADDRESS")
     config = completed(compose(LOCAL, "ray_kwargs.ray_init.num_cpus=6"))
-    trains = runner.connect_and_prepare(config)
+    trains = connect(config)
     assert (trains.func, *trains.args) == (runner.train, config)
     assert (started[0]["address"], started[0]["num_cpus"]) == ("local", 6)
     assert "py_executable" not in started[0]["runtime_env"]
@@ -57,41 +61,15 @@ def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluste
     assert variables["MLFLOW_TRACKING_URI"] == f"sqlite:///{folder}/mlflow.db"
     monkeypatch.setenv("RAY_ADDRESS", "there:1")
     with pytest.raises(InputError, match=r"ray_init\.num_cpus=6: the Ray at RAY_ADDRESS"):
-        runner.connect_and_prepare(config)
+        connect(config)
     config.ray_kwargs.ray_init.num_cpus = None
     config.trainer.n_gpus_per_node = 2
     with pytest.raises(SetupError, match=r"N_GPUS times N_NODES\): 2, in the Ray cluster: 1"):
-        runner.connect_and_prepare(config)
+        connect(config)
     config.trainer.n_gpus_per_node = 1
     config.reward.reward_kwargs = {"executor": "local", "no_such_limit": 1}
     with pytest.raises(InputError, match=r"reward\.reward_kwargs\.no_such_limit: no such"):
-        runner.connect_and_prepare(config)
-
-
-def test_the_queue_starts_while_the_runners_process_does(monkeypatch):
-    """The process imports for ten seconds and more. Its queue ends with the training, however that ends."""
-    calls = []
-
-    class Kind:
-        def options(self, **options):
-            calls.append(options)
-            return self
-
-        def remote(self):
-            calls.append("process")
-            return "runner"
-
-    def run_ppo(config, task_runner_class):
-        assert task_runner_class.remote() == task_runner_class.options(runtime_env={}).remote() == "runner"
-        raise ValueError("in training")
-
-    monkeypatch.setattr(runner.ray, "remote", lambda name: lambda kind: kind is Runner and Kind())
-    monkeypatch.setattr(runner.tq, "init", calls.append)
-    monkeypatch.setattr(runner.tq, "close", lambda: calls.append("end"))
-    monkeypatch.setattr(main_ppo, "run_ppo", run_ppo)
-    with pytest.raises(ValueError, match="in training"):
-        runner.train(config := SimpleNamespace(transfer_queue="settings"))
-    assert calls == ["process", "settings", {"runtime_env": {}}, "process", config.transfer_queue, "end"]
+        connect(config)
 
 
 @pytest.mark.parametrize("address", [None, "there:1"])
@@ -101,7 +79,7 @@ def test_ray_is_started_or_joined_as_asked(cluster_of, monkeypatch, address):
     prefix = "ray_kwargs.ray_init"
     asked = f"+{prefix}.runtime_env.env_vars.NCCL_DEBUG=1", f"+{prefix}.log_to_driver=false"
     config = completed(compose(LOCAL, *asked, f"{prefix}.runtime_env.py_executable=python9", preset="one-gpu-coder"))
-    runner.connect_and_prepare(config)
+    connect(config)
     environment = started[0]["runtime_env"]
     assert environment["py_executable"] == "python9" and started[0]["log_to_driver"] is False
     variables = environment["env_vars"]
@@ -110,7 +88,7 @@ def test_ray_is_started_or_joined_as_asked(cluster_of, monkeypatch, address):
     with pytest.raises(InputError, match="give it as RAY_ADDRESS"):
         completed(compose(LOCAL, f"+{prefix}.address=there:1"))
     config = completed(compose(LOCAL, f"{prefix}.runtime_env=null"))
-    assert "py_executable" not in runner.runtime_environment(config)
+    assert "py_executable" not in runner.runtime_environment(config, {})
 
 
 def test_the_papers_token_counts_are_looked_up_before_training(cluster_of, monkeypatch):
@@ -121,7 +99,7 @@ def test_the_papers_token_counts_are_looked_up_before_training(cluster_of, monke
 
     monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=offline))
     with pytest.raises(SetupError, match=r"lengths=o200k_base .* cannot be downloaded"):
-        runner.connect_and_prepare(completed(compose(LOCAL, "reward.reward_kwargs.lengths=o200k_base")))
+        connect(completed(compose(LOCAL, "reward.reward_kwargs.lengths=o200k_base")))
 
 
 @pytest.mark.parametrize(
@@ -137,14 +115,14 @@ def test_cpus_that_verl_would_wait_for_are_missed_before_training(cluster_of, cp
     config = completed(compose(LOCAL, "trainer.n_gpus_per_node=4", "trainer.nnodes=2"))
     told = f"3 CPUs with each GPU, on its node, and for 3 more.*: {told}" if told else ""
     with pytest.raises(SetupError, match=told) if told else nullcontext():
-        runner.connect_and_prepare(config)
+        connect(config)
 
 
 def test_a_local_ray_has_the_logical_cpus_that_verl_asks_for(cluster_of, monkeypatch):
     started = cluster_of({"GPU": 4.0, "CPU": 64.0})
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1})
-    runner.connect_and_prepare(completed(compose(LOCAL, "trainer.n_gpus_per_node=4")))
+    connect(completed(compose(LOCAL, "trainer.n_gpus_per_node=4")))
     assert started[0]["num_cpus"] == 4 * 3 + 2
 
 
@@ -155,7 +133,7 @@ def test_programs_have_the_limits_of_the_configuration_or_training_does_not_begi
     config = completed(compose(LOCAL, "trainer.n_gpus_per_node=1", f"+reward.reward_kwargs.cpu_limit_s={limit}"))
     config.reward.reward_kwargs.executor = "serve"
     with pytest.raises(InputError, match=told) if told else nullcontext():
-        runner.connect_and_prepare(config)
+        connect(config)
 
 
 def test_a_slurm_job_without_cpus_for_programs_beside_verls_is_refused(tmp_path):
@@ -170,23 +148,20 @@ def test_a_slurm_job_without_cpus_for_programs_beside_verls_is_refused(tmp_path)
     assert "14 CPUs on a node with 4 GPUs, and the job has 14: submit it with more" in done.stderr
 
 
-def ended(state, error=None):
+def ended(state, error=None, run=None):
     """What a training tells of that ends with ``error``, or else waits until it is ended. ``state``: dead actors."""
-    killed = Event()
 
-    def run():
+    def fail():
         if error is None:
-            killed.wait()
-        raise error or ActorUnavailableError("killed", bytes(16))
+            Event().wait()
+        raise error
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "WATCH_S", 0.01)
         patch.setattr(runner.ray._private.state, "actors", lambda **_which: dict(enumerate(state)))
         patch.setattr(runner.ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "01000000"))
-        patch.setattr(runner.ray, "get_actor", {cluster.RUNNER: killed}.__getitem__)
-        patch.setattr(runner.ray, "kill", Event.set)
         with pytest.raises(Exception, match="") as caught:
-            cluster.run_and_watch(run)
+            cluster.run_and_watch(run or fail)
     return caught.value
 
 
@@ -209,6 +184,16 @@ def test_a_killed_process_ends_a_training_that_waits_for_it():
     told = ended([*shut_down, dead("WORKER_DIED", "CobaltAgentLoopWorker")])
     assert isinstance(told, CobaltError) and told.exit_code == 1
     assert str(told).startswith("process 7 (CobaltAgentLoopWorker) was killed, perhaps for want of memory")
+
+
+def test_a_killed_process_ends_a_training_whose_loop_waits_for_it_and_that_ignores_interrupts():
+    """As one does that a script has started with ``&``."""
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        told = ended([dead("WORKER_DIED")], run=lambda: asyncio.run(asyncio.sleep(60)))
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert str(told).startswith("process 7 (WorkerDict) was killed")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from verl.utils.config import omega_conf_to_dataclass
 
 from cobalt.errors import InputError, SetupError
 from cobalt.training import launch, preflight
+from cobalt.training.cluster import process_variables
 from cobalt.training.config import BASE_RANK, NOT_SGLANG, completed, flat
-from cobalt.training.runner import runtime_environment
 
 ROLLOUT = "actor_rollout_ref.rollout"
 SGLANG = f"{ROLLOUT}.name=sglang"
@@ -44,7 +44,7 @@ def test_training_is_the_same_with_either_engine(recipe):
     reads = tuple(f"{ROLLOUT}.{name}" for name in ("name", "engine_kwargs."))
     assert {name for name in differ if not name.startswith((*reads, "distillation."))} == set()
     assert sglang.cobalt.share_prompts
-    variables = [runtime_environment(config)["env_vars"] for config in (vllm, sglang)]
+    variables = [process_variables(config) for config in (vllm, sglang)]
     assert len({json.dumps({**one, BASE_RANK: None}, sort_keys=True) for one in variables}) == 1
 
 
