@@ -3,8 +3,9 @@
 The ``openai`` package and LiteLLM's router retry rate limits, timeouts, dropped connections and 5xx. They wait as long
 as the server's Retry-After says, or for growing pauses. Unreadable answers are tried again, too. What still fails then
 is an ``InfraError``, as is any other refused request.
-A prompt over the context and an answer withheld by a filter count as an empty response of the model. A missing or
-refused key and an unknown model stop the run. A server that cannot be reached stops it before the first request.
+A prompt over the context and an answer withheld by a filter count as an empty response of the model. A prompt that
+leaves room for less than ``max_tokens`` gets a shorter response. A missing or refused key and an unknown model stop the
+run. A server that cannot be reached stops it before the first request.
 """
 
 import asyncio
@@ -97,6 +98,8 @@ class OpenAIEngine:
                 return await self._create(**request)
             except openai.BadRequestError as error:
                 # A server refuses a prompt that leaves no room for ``max_tokens``. Some say how much room there is.
+                if self._context is None and is_about_context(error) and sampling.max_tokens > 1:
+                    return await self.generate(messages, halved(sampling), seed)
                 prompt_tokens = await self._count(request)
                 if self._context is None or prompt_tokens is None:
                     if not is_about_context(error):
@@ -217,6 +220,11 @@ def is_about_context(error: Any) -> bool:
     return "context length" in str(error) or getattr(error, "code", None) == "context_length_exceeded"
 
 
+def halved(sampling: Sampling) -> Sampling:
+    """For a server that refused prompt and ``max_tokens`` together, and does not say how much room there is."""
+    return replace(sampling, max_tokens=sampling.max_tokens // 2)
+
+
 def is_model(served: str, model: str) -> bool:
     """Whether ``served`` names the folder or hub name ``model``.
 
@@ -275,9 +283,13 @@ class LitellmEngine:
         except exceptions.ContentPolicyViolationError:
             return Completion("", 0, 0, FINISH_FILTER)
         except openai.OpenAIError as error:  # the base class of all that LiteLLM raises about a request
-            if isinstance(error, exceptions.ContextWindowExceededError) or is_about_context(error):
+            if not (isinstance(error, exceptions.ContextWindowExceededError) or is_about_context(error)):
+                raise _failure(self.model_id, error, self._secrets) from error
+            response = None
+        if response is None:
+            if sampling.max_tokens == 1:
                 return Completion("", 0, 0, FINISH_CONTEXT)
-            raise _failure(self.model_id, error, self._secrets) from error
+            return await self._send(messages, halved(sampling), seed, retries)
         # All that the provider said about usage, with ``reasoning_tokens`` beside the other counts.
         completion = _completion(response)
         said = response.usage.model_dump(mode="json", exclude_none=True)

@@ -325,6 +325,21 @@ async def test_a_prompt_over_the_context_has_an_empty_answer(client: str, messag
         assert (await ask(server, client)).text == ""
 
 
+@both_clients
+@pytest.mark.parametrize("room", [1, 20, 49])
+async def test_a_prompt_with_little_room_gets_a_shorter_answer(client: str, room: int) -> None:
+    def asked(body: dict[str, Any]) -> int:
+        return body.get("max_tokens") or body["max_completion_tokens"]
+
+    def within_room(body: dict[str, Any], attempt: int) -> Answer:
+        message = "This model's maximum context length is 10 tokens, and you asked for more."
+        return ("ok", {}) if asked(body) <= room else ("status", {"code": 400, "message": message})
+
+    with api_server(within_room) as server:
+        assert (await ask(server, client)).text == "hello"
+    assert room / 2 < asked(server.bodies[-1]) <= room
+
+
 def scripted_text(body: dict[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps([body["messages"], body["seed"]]).encode()).digest()
     return f"```python\nk={digest[1] % GUESSES + 1}\n```"
