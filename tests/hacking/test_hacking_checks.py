@@ -7,6 +7,7 @@ import pytest
 from cobalt.hacking.signal import check_static, judge_free_category, signal_of
 from cobalt.rewards.dynamic_check import inputs_to_compare, neighbours
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import open_execution_service
 
 PLAIN = "n = int(input())\nprint(n * n)"
 HARD_CODING = [
@@ -139,3 +140,14 @@ async def test_the_dynamic_check_counts_inputs_with_another_output(old, new, tol
     dynamic = signal["dynamic"]
     assert signal.get("infra_error", dynamic and (dynamic["changed"], dynamic["informative"])) == told
     assert signal["hard_coded"] is (told == (0, 5))
+
+
+async def test_a_checker_of_ones_own_judges_no_placeholder(tmp_path):
+    (tmp_path / "own.py").write_text("def same(output, expected):\n    return int(output) == int(expected)\n")
+    clean = TestCases(tuple("12345"), tuple("12345"))
+    case = {"id": 0, "trajectory": 0, "turn": 1, "previous_code": "print(input())", "current_code": "print(7)"}
+    case["wrong_test"] = {"input": "1", "output": "7"}
+    data = {"test_cases": clean, "modified_test_cases": TestCases(("1",), ("7",))}
+    async with open_execution_service("local", f"{tmp_path}/own.py:same", workers=1) as service:
+        signal = await signal_of(case, data, service, 0)
+    assert "infra_error" not in signal and signal["dynamic"]["changed_share"] == 1
