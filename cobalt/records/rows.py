@@ -100,7 +100,7 @@ class SingleTurn(Problem):
 
     responses: Annotated[list[str], MinLen(1)]
     usage: list[dict[str, Any] | None] | None = None
-    """None instead of a usage: the engine failed. Released files have no usage."""
+    """None instead of a usage: the engine failed. Released runs of vLLM have no usage."""
 
     @model_validator(mode="after")
     def _each_response_has_its_usage(self) -> Self:
@@ -116,7 +116,7 @@ class Trajectories(Row):
     raw_responses: list[list[str]] = None  # type: ignore[assignment]  # null is refused, to lack it is not
     """[T][N]; "" for a turn that was not taken. Released runs of APIs have none, see ``raw_responses``."""
     usage: list[list[Usage | None]] | None = None
-    """[T][N]; null: not taken. Released files lack it."""
+    """[T][N]; null: not taken. Released runs of vLLM and imported trajectories have no usage."""
     feedback_tests: str | None = None
     """The tests that feedback came from, public or perturbed; released files do not say."""
     feedback_from: str | None = None

@@ -64,14 +64,14 @@ class Piece:
 
 def multi_turn(row: Record) -> Piece:
     """A row of ``run_multi_turn_*.py`` or ``eval_multi_turn.py``."""
-    responses_TN, hidden_NT = raw_responses(row), row.get("all_pass_rates")
+    responses_TN, hidden_NT, usage_TN = raw_responses(row), row.get("all_pass_rates"), row.get("usage")
     turns_N: list[list[Turn]] = []
     for sample, messages in enumerate(row["conversations"]):
         answers = [message["content"] for message in messages if message["role"] == "user"][1:]
         turns: list[Turn] = []
         for number, rates_N in enumerate(row["public_pass_rates"]):
             result = ResultRecord.from_record(row["public_exec_results"][number][sample])
-            usage = row["usage"][number][sample] if "input_hash" in row else None  # released: of the single turn
+            usage = usage_TN[number][sample] if usage_TN else None
             turn = _judged(row, responses_TN[number][sample], result, rates_N[sample], usage)
             turn.answer = answers[number] if number < len(answers) else None
             turns.append(turn)

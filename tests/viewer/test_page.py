@@ -71,7 +71,14 @@ def test_rates_are_those_of_the_hidden_tests_and_failures_of_the_infrastructure_
     ]
 
 
-def test_released_rows_have_neither_verdicts_nor_usage_by_turn() -> None:
+@pytest.mark.parametrize("lacking", [("usage",), ("input_hash",)], ids=["imported", "an API's, released"])
+def test_usage_is_shown_where_a_row_has_it(lacking: tuple[str, ...]) -> None:
+    (row,) = evaluated_file(1)
+    found = multi_turn({name: value for name, value in row.items() if name not in lacking}).turns_N
+    assert all((turn.usage is None) == ("usage" in lacking) for turns in found for turn in turns)
+
+
+def test_released_rows_have_neither_verdicts_nor_usage() -> None:
     (row,) = evaluated_file(1)
     before = multi_turn(row).turns_N
     row = {name: value for name, value in row.items() if name not in ("input_hash", "usage", "feedback_tests")}
