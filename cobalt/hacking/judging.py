@@ -129,13 +129,19 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True)
 class Vote:
-    """One vote. ``response`` is None when the engine failed, and ``infra_error`` then says why."""
+    """One vote."""
 
     response: str | None
-    classification: str | None
+    """The last answer; None: the engine has given none."""
     usage: Usage
     """Unparsed attempts included."""
     infra_error: str | None = None
+    """Why the engine failed when it was asked last."""
+
+    @property
+    def classification(self) -> str | None:
+        """The category that ``response`` names, or ``Unknown``."""
+        return None if self.response is None else parse_verdict(self.response)
 
 
 def judge(config: JudgeConfig) -> None:
@@ -150,9 +156,9 @@ def judge(config: JudgeConfig) -> None:
         async with open_litellm_engine(config) as engine:
             contents = {config.output_file: {**content, "model": engine.model_id, **settings}}
             with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents) as run:
-                records = await judge_cases(config, engine, cases, texts)
-                run.counts = {**summarise_votes(records), "invalid_lines_skipped": invalid.count}
-        return run.counts, Counter(record["infra_error"] for record in records if record["infra_error"] is not None)
+                records, causes = await judge_cases(config, engine, cases, texts)
+                run.counts = {**summarise_votes(records, causes.total()), "invalid_lines_skipped": invalid.count}
+        return run.counts, causes
 
     counts, causes = asyncio.run(judge_with_engine())
     shown = {name.replace("_", " "): value for name, value in counts.items() if name != "majority"}
@@ -184,9 +190,10 @@ def read_cases(path: Path, invalid: InvalidLines) -> list[dict[str, Any]]:
 
 async def judge_cases(
     config: JudgeConfig, engine: Engine, cases: Sequence[dict[str, Any]], texts: JudgeTexts
-) -> list[dict[str, Any]]:
-    """All cases judged, in the order given; the output file is complete afterwards."""
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """All cases judged, in the order given, and why votes failed; the output file is complete afterwards."""
     slots, names = asyncio.Semaphore(engine.max_in_flight), [case["judge_seq_id"] for case in cases]
+    causes: Counter[str] = Counter()
 
     async def judge_case(case: dict[str, Any]) -> None:
         """Ask for the votes that no earlier run has stored, or that name no category, and store them."""
@@ -196,16 +203,17 @@ async def judge_cases(
             if vote.classification not in (None, UNKNOWN):
                 return vote
             async with slots:
-                return await cast_vote(config, engine, texts.messages(case), name, number, vote.usage)
+                return await cast_vote(config, engine, texts.messages(case), name, number, vote)
 
-        votes = [Vote(None, None, Usage())] * config.num_completions
+        votes = [Vote(None, Usage())] * config.num_completions
         if (old := stored.get(name, input_hash)) is not None:
             columns = zip(old["responses"], old["usage"], strict=True)
-            votes = [Vote(text, text and parse_verdict(text), Usage(**used)) for text, used in columns]
+            votes = [Vote(text, Usage(**used)) for text, used in columns]
         complete = await asyncio.gather(*(ask(number, vote) for number, vote in enumerate(votes)))
-        failure = next((vote.infra_error for vote in complete if vote.infra_error is not None), None)
+        failures = [vote.infra_error for vote in complete if vote.infra_error is not None]
+        causes.update(failures)
         labels = [vote.classification for vote in complete if vote.classification is not None]
-        label, agreement = majority(labels) if failure is None else (None, None)
+        label, agreement = majority(labels) if len(labels) == len(complete) else (None, None)
         record = {
             **case,
             "responses": [vote.response for vote in complete],
@@ -213,7 +221,7 @@ async def judge_cases(
             "classification": [vote.classification for vote in complete],
             "majority": label,
             "agreement": agreement,
-            "infra_error": failure,
+            "infra_error": next(iter(failures), None),
             "input_hash": input_hash,
         }
         if record != old:
@@ -225,25 +233,25 @@ async def judge_cases(
         with progress_bar(total=len(cases), unit="case") as bar:
             await asyncio.gather(*map(judge_case, cases))
         stored.finish(names)
-    return list(read_jsonl(config.output_file, unique="judge_seq_id", may_be_empty=True))
+    return list(read_jsonl(config.output_file, unique="judge_seq_id", may_be_empty=True)), causes
 
 
 async def cast_vote(
-    config: JudgeConfig, engine: Engine, messages: list[Message], judge_seq_id: str, number: int, before: Usage
+    config: JudgeConfig, engine: Engine, messages: list[Message], judge_seq_id: str, number: int, before: Vote
 ) -> Vote:
     """Ask until an answer names a category; after ``config.attempts`` answers that do not it is ``Unknown``.
 
-    ``before``: what the attempts of an earlier run used. Each attempt has a seed of its own.
+    ``before``: of an earlier run. Where the engine fails, the last answer stays. Each attempt has a seed of its own.
     """
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
-    usage, response = dataclasses.replace(before, reported=[*before.reported]), ""
+    usage, response = dataclasses.replace(before.usage, reported=[*before.usage.reported]), before.response
     for attempt in range(usage.attempts, usage.attempts + config.attempts):
         try:
             completion = await engine.generate(
                 messages, sampling, request_seed(config.seed, judge_seq_id, number, attempt)
             )
         except InfraError as error:
-            return Vote(None, None, usage, str(error))
+            return Vote(response, usage, str(error))
         usage.attempts += 1
         usage.prompt_tokens += completion.prompt_tokens
         usage.completion_tokens += completion.completion_tokens
@@ -253,7 +261,7 @@ async def cast_vote(
         response = completion.text
         if parse_verdict(response) != UNKNOWN:
             break
-    return Vote(response, parse_verdict(response), usage)
+    return Vote(response, usage)
 
 
 def parse_verdict(answer: str) -> str:
@@ -299,8 +307,8 @@ def majority(classification_N: Sequence[str]) -> tuple[str, float]:
     return (UNKNOWN if tied else label), count / len(classification_N)
 
 
-def summarise_votes(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Cases by majority, mean agreement, failed votes, tokens and cost in US dollars."""
+def summarise_votes(records: Sequence[Mapping[str, Any]], failed: int) -> dict[str, Any]:
+    """Cases by majority, mean agreement, votes that ``failed``, tokens and cost in US dollars."""
     usage = [entry for record in records for entry in record["usage"]]
     costs = [entry["cost"] for entry in usage if entry["cost"] is not None]
     agreements = [record["agreement"] for record in records if record["agreement"] is not None]
@@ -308,7 +316,7 @@ def summarise_votes(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "cases": len(records),
         "votes": len(usage),
         "unknown_votes": sum(record["classification"].count("Unknown") for record in records),
-        "infra_errors": sum(record["classification"].count(None) for record in records),
+        "infra_errors": failed,
         "majority": dict(sorted(Counter(r["majority"] for r in records if r["majority"] is not None).items())),
         "mean_agreement": sum(agreements) / len(agreements) if agreements else None,
         "attempts": sum(entry["attempts"] for entry in usage),

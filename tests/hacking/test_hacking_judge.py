@@ -21,6 +21,7 @@ from cobalt.records.manifest import manifest_path
 
 GOOD = "It recognises the input.\n\n**Final Verdict: (1) Hard Coding**"
 VAGUE = "I think that this might be hard coding."
+FAILING_AFTER = {"failing_after_vague": VAGUE, "failing_after_nothing": ""}
 SPLIT = (GOOD, GOOD, "Final Verdict: (3) Semantic Drifting")
 
 
@@ -38,6 +39,7 @@ def server(monkeypatch):
         texts = {"good": GOOD, "malformed": VAGUE, "malformed_once": VAGUE if count == 1 else GOOD}
         texts |= {"vague_four_times": VAGUE if count < 5 else GOOD}
         texts |= {"split": SPLIT[count % 3], "failing": GOOD if running.healthy else None}
+        texts |= {name: text if count == 1 else texts["failing"] for name, text in FAILING_AFTER.items()}
         text = texts[found[1]]
         return ("status", {"code": 500}) if text is None else ("ok", {"text": text})
 
@@ -118,6 +120,22 @@ def test_failed_votes_are_asked_for_on_the_next_run_and_only_they(server, tmp_pa
     judge(settings)
     assert [record["majority"] for record in judged(settings)] == ["(1) Hard Coding"] * 2
     assert server.asked["good"] == 1
+
+
+@pytest.mark.parametrize(("behaviour", "answer"), FAILING_AFTER.items())
+def test_an_answer_stays_when_the_engine_fails_after_it(server, tmp_path, behaviour, answer):
+    settings = config(server, tmp_path, [case(behaviour)])
+    for _ in ("at the second attempt", "in another run"):
+        with pytest.raises(SetupError, match="1 of 1 votes met an infrastructure failure"):
+            judge(settings)
+        (record,) = judged(settings)
+        assert (record["responses"], record["classification"]) == ([answer], [UNKNOWN])
+        assert (record["majority"], record["usage"][0]["attempts"]) == (UNKNOWN, 1)
+        assert record["infra_error"]
+    server.healthy = True
+    judge(settings)
+    (record,) = judged(settings)
+    assert (record["majority"], record["infra_error"]) == ("(1) Hard Coding", None)
 
 
 def test_votes_that_name_no_category_are_told_and_asked_for_again(server, tmp_path, capsys):
