@@ -1,9 +1,9 @@
 """The driver of single-turn and multi-turn inference: every conversation advances on its own.
 
 A conversation holds one of the engine's slots only while its response is generated. Its program runs while other
-conversations generate. About ``WINDOW`` times as many conversations as slots are open. Every finished turn goes to a
-journal beside the output: after kill -9 a run repeats only what was being generated. Infrastructure failures are kept
-out of the journal and marked in the record. The next run takes those turns again, and only those.
+conversations generate. About ``WINDOW`` times as many conversations as slots are open. Every response goes to a journal
+beside the output with its result: after kill -9 a run repeats only what was in flight. Infrastructure failures are
+marked. The next run takes those turns again, and only those: it runs the program where there is a response.
 """
 
 import asyncio
@@ -257,8 +257,7 @@ class Driver:
             text, usage = completion.text, completion.usage()
         result = await self.execution.run(program_of_turn(text, usage, self.config), problem.tests, runs)
         turn = Turn(text, usage, with_feedback(result, problem.tests))
-        if not turn.failed:
-            self.journal.append({**entry, "response": text, "usage": usage, "result": turn.result.to_record()})
+        self.journal.append({**entry, "response": text, "usage": usage, "result": turn.result.to_record()})
         return turn
 
 

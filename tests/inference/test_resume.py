@@ -70,6 +70,16 @@ async def test_sandbox_failures_keep_the_response(problems: Path, tmp_path: Path
     assert again.requests == []
 
 
+async def test_a_run_that_stops_keeps_responses_whose_programs_could_not_run(problems: Path, tmp_path: Path) -> None:
+    engine, service = ScriptedEngine(max_in_flight=1), MultiplyingService()
+    service.failing = lambda code: True
+    plan = make_plan(problems, tmp_path / "out.jsonl", num_turns=0, num_completions=20)
+    await run_interrupted(plan, engine, requests=10, service=service)
+    again = ScriptedEngine()
+    assert by_id(await run_plan(plan, again)) == await undisturbed(problems, tmp_path, num_turns=0, num_completions=20)
+    assert len(engine.requests) + len(again.requests) <= 5 * 20 + 2, "only what was in flight is generated again"
+
+
 async def test_a_finished_run_is_not_run_again_and_keeps_its_settings(problems: Path, tmp_path: Path) -> None:
     plan = make_plan(problems, tmp_path / "out.jsonl")
     before = await run_plan(plan)
@@ -102,7 +112,7 @@ async def test_an_input_that_grew_or_changed(problems: Path, tmp_path: Path) -> 
     assert len(engine.requests) == 3 * 9
 
 
-async def run_interrupted(plan: Any, engine: ScriptedEngine, requests: int) -> None:
+async def run_interrupted(plan: Any, engine: ScriptedEngine, requests: int, service: Any = None) -> None:
     """Run ``plan`` until the engine has had so many requests, then break it off."""
 
     def interrupt(messages: Any, seed: int) -> bool:
@@ -112,7 +122,7 @@ async def run_interrupted(plan: Any, engine: ScriptedEngine, requests: int) -> N
 
     engine.failing = interrupt
     with pytest.raises(RuntimeError, match="interrupted"):
-        await run_plan(plan, engine)
+        await run_plan(plan, engine, service)
 
 
 async def test_the_journal_holds_turns_of_unfinished_problems_only(
