@@ -75,8 +75,8 @@ class Counts:
 class OtherProblemFeedback:
     """A control: problem i is shown feedback to another problem's first runs, whatever its own program did.
 
-    Sample s gets feedback to program (s + t) mod n, so that it varies over turns. Gains that come from reading the
-    feedback vanish under it. Holds every problem of the input in memory.
+    Sample s gets feedback to program (s + t) mod n of the n responses, so that it varies over turns. Gains that come
+    from reading the feedback vanish under it. Holds every problem of the input in memory.
     """
 
     def __init__(
@@ -92,9 +92,10 @@ class OtherProblemFeedback:
     async def text(self, problem: ProblemRow, sample: int, number: int) -> str:
         """The feedback shown after turn ``number`` of sample ``sample``. Raises ``InfraError``."""
         donor = self._donors[id_key(problem.id)]
-        firsts = donor.first_responses_N or ()
-        text, usage = firsts[(sample + number) % len(firsts)]
-        code = program_of_turn(text, usage, self._config) if usage is not None else None
+        firsts = [(text, usage) for text, usage in donor.first_responses_N or () if usage is not None]
+        if not firsts:
+            raise InfraError(f"problem {donor.id!r}, whose feedback is shown, has no response in the single-turn file")
+        code = program_of_turn(*firsts[(sample + number) % len(firsts)], self._config)
         result = await self._execution.run(code, donor.tests, self._runs)
         if result.infra_error is not None:
             raise InfraError(f"feedback of problem {donor.id!r}: {result.infra_error}")

@@ -172,6 +172,22 @@ async def test_feedback_of_another_problem(problems: Path, tmp_path: Path) -> No
         assert record["feedback_from"] == "other_problem"
 
 
+@pytest.mark.parametrize("failed", [1, 3])
+async def test_feedback_of_another_problem_is_to_its_responses_alone(tmp_path: Path, failed: int) -> None:
+    """Where the engine failed there was no response, and so none without a program."""
+    single = tmp_path / "single.jsonl"
+    first, other = await run_plan(make_plan(write_problems(tmp_path / "problems.jsonl", 2), single, num_turns=None))
+    first["responses"][:failed], first["usage"][:failed] = [""] * failed, [None] * failed
+    first["responses"][failed:] = ["```python\nk=1\n```"] * (3 - failed)
+    write_jsonl(single, [first, other])
+    settings = {"from_scratch": False, "feedback_from": "other_problem", "max_infra_rate": 1.0}
+    _, record = await run_plan(make_plan(single, tmp_path / "out.jsonl", **settings))
+    shown = {feedback_of_message(m["content"]) for messages in record["conversations"] for m in messages[3::2]}
+    assert shown == ({ALL_PASSED} if failed < 3 else set())
+    infra_errors = [result["infra_error"] or "" for result in record["public_exec_results"][0]]
+    assert all(("problem 0, whose feedback is shown" in error) == (failed == 3) for error in infra_errors)
+
+
 async def test_the_summary_names_the_engine_and_counts_a_resumed_run_apart(
     problems: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
