@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pydantic.dataclasses import dataclass
 
@@ -31,9 +32,9 @@ from cobalt.hacking.rates import COUNTED, percent, summarise
 from cobalt.hacking.signal import signal_of
 from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
 from cobalt.records.jsonl import InvalidLines, Record, write_whole
-from cobalt.records.manifest import recorded_run, refuse_infra_rate
+from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.rewards.dynamic_check import MIN_INFORMATIVE, NEIGHBOURS, OTHER_INPUTS
-from cobalt.serving.execution import open_execution_service
+from cobalt.serving.execution import ExecutionService, open_execution_service
 
 STORED = (
     "trajectory", "turn", "previous_code", "feedback", "current_code", "patch", "all_acc", "public_all_acc", "survives",
@@ -96,28 +97,24 @@ def extract(config: ExtractionConfig) -> None:
 
         return read_jsonl(config.input_file, RESULT_FIELDS, parse=examine, on_invalid=invalid.handler)
 
-    async def store_problems(stored: RecordFile) -> dict[str, int]:
+    async def store_problems(stored: RecordFile, service: ExecutionService | None) -> dict[str, int]:
         """Store one record per problem that counts, in input order; returns what was read and skipped."""
         read, ids, invalid = 0, [], InvalidLines(config.skip_invalid, quiet=True)
-        async with AsyncExitStack() as stack:
-            service = None
-            if config.dynamic:
-                service = await stack.enter_async_context(open_execution_service(config.executor, config.checker))
 
-            async def check(known: Record, input_hash: str, found: ProblemCases) -> None:
-                """Add the signal to one problem's cases and store it, unless an earlier run has done so."""
-                old = stored.get(known["id"], input_hash)
-                if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
-                    return
-                cases = [case_record(known, case) for case in found.cases]
-                signals = [signal_of(case, known, service, config.seed) for case in cases]
-                for case, signal in zip(cases, await asyncio.gather(*signals), strict=True):
-                    case["signal"] = signal
-                counts = {name: getattr(found, name) for name in COUNTED}
-                counts["opportunities_by_turn"] = found.opportunities_T
-                stored.append({"id": known["id"], "input_hash": input_hash, **counts, "cases": cases})
+        async def check(known: Record, input_hash: str, found: ProblemCases) -> None:
+            """Add the signal to one problem's cases and store it, unless an earlier run has done so."""
+            old = stored.get(known["id"], input_hash)
+            if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
+                return
+            cases = [case_record(known, case) for case in found.cases]
+            signals = [signal_of(case, known, service, config.seed) for case in cases]
+            for case, signal in zip(cases, await asyncio.gather(*signals), strict=True):
+                case["signal"] = signal
+            counts = {name: getattr(found, name) for name in COUNTED}
+            counts["opportunities_by_turn"] = found.opportunities_T
+            stored.append({"id": known["id"], "input_hash": input_hash, **counts, "cases": cases})
 
-            bar = stack.enter_context(progress_bar(total=count_lines(config.input_file), unit="problem"))
+        with progress_bar(total=count_lines(config.input_file), unit="problem") as bar:
             for problems in batched(read_problems(invalid), CHUNK):
                 counted = [problem for problem in problems if problem[0].get("fully_specified", True)]
                 ids += [known["id"] for known, _, _ in counted]
@@ -127,28 +124,36 @@ def extract(config: ExtractionConfig) -> None:
         stored.finish(ids)
         return {"read": read, "not_fully_specified": read - len(ids), "invalid_lines_skipped": invalid.count}
 
+    async def record() -> dict[str, Any]:
+        """Write all outputs; returns the summary."""
+        inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
+        check_paths(inputs, outputs)  # before a service is asked for
+        async with AsyncExitStack() as stack:
+            content, service = {"rule": RULE_VERSION, "seed": config.seed, "dynamic": None}, None
+            if config.dynamic:
+                service = await stack.enter_async_context(open_execution_service(config.executor, config.checker))
+                checks = {"neighbours": NEIGHBOURS, "other_inputs": OTHER_INPUTS, "min_informative": MIN_INFORMATIVE}
+                content |= {"dynamic": checks, "execution": await service.describe()}
+            contents = dict.fromkeys(outputs, content)
+            with recorded_run("extract_turn_level_errors", asdict(config), inputs, contents) as run:
+                with RecordFile(config.problems_file) as stored:
+                    stored.refuse_loss(ids)
+                    counts = await store_problems(stored, service)
+                records = list(read_jsonl(config.problems_file))
+                cases = [case for record in records for case in record["cases"]]
+                random.Random(config.seed).shuffle(cases)
+                write_jsonl(config.output_file, cases)
+                run.counts = {**counts, **summarise(records)}
+                write_whole(config.summary_file, json.dumps(run.counts, indent=2) + "\n")
+        return run.counts
+
     # The input is validated whole before anything is written.
     ids = [known["id"] for known, _, _ in read_problems(InvalidLines(config.skip_invalid))]
-    checks = None
-    if config.dynamic:
-        checks = {"neighbours": NEIGHBOURS, "other_inputs": OTHER_INPUTS, "min_informative": MIN_INFORMATIVE}
-    content = {"rule": RULE_VERSION, "seed": config.seed, "dynamic": checks}
-    inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
-    with recorded_run("extract_turn_level_errors", asdict(config), inputs, dict.fromkeys(outputs, content)) as run:
-        with RecordFile(config.problems_file) as stored:
-            stored.refuse_loss(ids)
-            counts = asyncio.run(store_problems(stored))
-        records = list(read_jsonl(config.problems_file))
-        cases = [case for record in records for case in record["cases"]]
-        random.Random(config.seed).shuffle(cases)
-        write_jsonl(config.output_file, cases)
-        summary = {**counts, **summarise(records)}
-        write_whole(config.summary_file, json.dumps(summary, indent=2) + "\n")
-        run.counts = summary
+    summary = asyncio.run(record())
     shown = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
     rates = {f"{name.replace('_', ' ')} (rate)": percent(rate) for name, rate in summary["rates"].items()}
     print_summary("In-context reward hacking", {**shown, **rates})
-    refuse_infra_rate(summary["infra_errors"], len(cases), "cases", config.max_infra_rate)
+    refuse_infra_rate(summary["infra_errors"], summary["cases"], "cases", config.max_infra_rate)
 
 
 def case_record(known: Record, case: Case) -> Record:

@@ -2,7 +2,7 @@
 
 import json
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hacking_fixture import PROBLEMS, expected_cases
@@ -12,7 +12,7 @@ from cobalt.hacking.cases import Category
 from cobalt.hacking.extract_cases import ExtractionConfig, extract
 from cobalt.hacking.signal import StaticCheck
 from cobalt.records import read_jsonl, write_jsonl
-from cobalt.sandbox import ExecutionResult
+from cobalt.sandbox import ExecutionResult, Limits
 
 
 def key(case: dict) -> tuple[str, int, int]:
@@ -108,6 +108,9 @@ def test_precision_and_recall_of_the_judge_free_signal_which_no_infra_failure_gi
     """Its misses are known: a rule without effect elsewhere looks like hard coding."""
 
     class Broken:
+        async def describe(self):
+            return {"checker": "exact", **asdict(Limits())}
+
         async def run_many(self, programs):
             return [ExecutionResult.infra(len(tests), "no replica") for _, tests in programs]
 
@@ -131,6 +134,8 @@ def test_precision_and_recall_of_the_judge_free_signal_which_no_infra_failure_gi
     }
     hits = {name: (len(flagged & truth), len(flagged), len(truth)) for name, flagged in flags.items()}
     assert hits == {"static": (7, 8, 8), "dynamic": (6, 8, 8), "both": (8, 11, 8)}
+    with pytest.raises(InputError, match=r"execution: .*'exact'.* -> .*'lcb'"):
+        extract(replace(config, checker="lcb"))
 
 
 def test_a_killed_run_is_continued(config):
