@@ -41,7 +41,7 @@ class ExecutorConfig(BaseModel):
     """How outputs are compared: ``exact``, ``lcb``, ``unordered``, ``float TOLERANCE``, or a function of your own:
     ``FILE.py:NAME``."""
     mode: Annotated[str, AfterValidator(resolve_mode)] = "auto"
-    """``auto`` (the first that holds), ``namespaces`` or ``landlock``; ``A`` and ``B`` are aliases of these two."""
+    """``auto`` (the first that holds), ``namespaces`` or ``landlock``."""
     cpu_limit_s: AboveZero = Limits.cpu_limit_s
     """CPU seconds per test."""
     suite_cpu_limit_s: AboveZero = Limits.suite_cpu_limit_s
