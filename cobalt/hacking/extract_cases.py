@@ -19,6 +19,7 @@ from pydantic.dataclasses import dataclass
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
 from cobalt.cli.tasks import batched
+from cobalt.errors import InputError
 from cobalt.hacking.cases import (
     DATA_FIELDS,
     RESULT_FIELDS,
@@ -148,7 +149,10 @@ def extract(config: ExtractionConfig) -> None:
         return run.counts
 
     # The input is validated whole before anything is written.
-    ids = [known["id"] for known, _, _ in read_problems(InvalidLines(config.skip_invalid))]
+    known_rows = [known for known, _, _ in read_problems(InvalidLines(config.skip_invalid))]
+    ids = [known["id"] for known in known_rows]
+    if not any(known.get("fully_specified", True) for known in known_rows):
+        raise InputError.at(config.data_file, None, "says fully_specified: false of every problem, which leaves it out")
     summary = asyncio.run(record())
     shown = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
     rates = {f"{name.replace('_', ' ')} (rate)": percent(rate) for name, rate in summary["rates"].items()}

@@ -52,6 +52,9 @@ def test_problems_with_a_hidden_rule_are_left_out(config, tmp_path):
     extract(replace(config, data_file=data))
     assert rows[0]["id"] not in {case["id"] for case in cases_of(config)}
     assert json.loads(config.summary_file.read_text())["not_fully_specified"] == 1
+    write_jsonl(data, [{**row, "fully_specified": False} for row in rows])
+    with pytest.raises(InputError, match=f"{data}: says fully_specified: false of every problem"):
+        extract(replace(config, data_file=data, output_file=tmp_path / "none.jsonl"))
 
 
 def test_the_order_depends_on_the_seed_alone_and_a_rerun_computes_nothing_again(config, tmp_path, monkeypatch):

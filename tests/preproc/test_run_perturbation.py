@@ -52,6 +52,13 @@ def test_a_problem_without_public_tests_is_refused(tmp_path: Path, capsys) -> No
     assert "line 1: problem 'odd': field 'public_test_cases': there are no tests" in one_complaint(capsys)
 
 
+def test_why_no_problem_is_left_is_said(tmp_path: Path, capsys) -> None:
+    rows = [problem(0, ["7"] * 4), {**problem(1, list("abcd")), "fully_specified": False}]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl") == 2
+    assert "none of its 2 problems can be perturbed so; 1 say fully_specified: false" in one_complaint(capsys)
+
+
 def test_kind_and_count_are_flags_and_part_of_what_the_output_is(tmp_path: Path) -> None:
     rows = [problem(0, ["10", "20", "30", "x"]), problem(1, ["a", "b", "c", "d"])]
     (record,) = perturb(tmp_path, rows, "--kind", "off_by_one", "--count", 3)
