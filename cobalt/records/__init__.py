@@ -13,7 +13,7 @@ from cobalt.records.jsonl import (
 from cobalt.records.manifest import Manifest
 from cobalt.records.results import ResultRecord
 from cobalt.sandbox import TestCases, Verdict
-from cobalt.sandbox.tests import tests_of
+from cobalt.sandbox.checkers import tests_of
 
 __all__ = [
     "Manifest",

@@ -281,3 +281,11 @@ def usable_tests(value: str | Mapping[str, Any] | TestCases) -> TestCases:
     if tests.checker_program is not None:
         raise ValueError("'checker' is not beside 'checker_program': remove one of them")
     return tests
+
+
+def tests_of(row: Mapping[str, Any], field: str) -> TestCases:
+    """The usable tests in a field of a row. ``ValueError`` names the field."""
+    try:
+        return usable_tests(row[field])
+    except ValueError as error:
+        raise ValueError(f"field '{field}': {error}") from None

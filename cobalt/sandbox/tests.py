@@ -104,11 +104,3 @@ class TestCases:
     def to_json(self) -> str:
         """The JSON string stored in data sets."""
         return json.dumps(self.to_mapping(), ensure_ascii=False)
-
-
-def tests_of(row: Mapping[str, Any], field: str) -> TestCases:
-    """The tests in a field of a row. ``ValueError`` names the field."""
-    try:
-        return TestCases.parse(row[field])
-    except ValueError as error:
-        raise ValueError(f"field '{field}': {error}") from None

@@ -19,7 +19,7 @@ from cobalt.records.manifest import existing, refuse_unwritable
 from cobalt.records.parquet import parquet_errors
 from cobalt.records.training_run import saved_checkpoints, saved_steps
 from cobalt.sampler import packages
-from cobalt.sandbox import TestCases
+from cobalt.sandbox.checkers import usable_tests
 from cobalt.serving.handles import cluster_address
 from cobalt.training.config import ENGINES, SGLANG, has_own_manager
 from cobalt.training.cost_model import FULL, GB
@@ -398,7 +398,7 @@ def _refuse_rows_without_public_tests(paths: list[str]) -> None:
     """Raise ``InputError`` for the first problem whose turns would get no feedback. Remote files are not looked at."""
     for path, number, text in _values(paths, PUBLIC_TESTS):
         try:
-            TestCases.parse(text or "")
+            usable_tests(text or "")
         except ValueError as error:
             problem = f"row {number}: {PUBLIC_TESTS}: {error if text else 'missing'}"
             needs = "the turns of cobalt.online show feedback on these tests"

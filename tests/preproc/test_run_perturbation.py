@@ -46,10 +46,17 @@ def test_seed_and_row_decide_wherever_the_row_stands(tmp_path: Path, kind: str) 
         assert {output[0] == str(record["id"]) for output in outputs} == {kind == "swapped"}
 
 
-def test_a_problem_without_public_tests_is_refused(tmp_path: Path, capsys) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [problem("odd", [])])
+@pytest.mark.parametrize(
+    ("tests", "complaint"),
+    [
+        ({"inputs": [], "outputs": []}, "there are no tests"),
+        ({"inputs": ["1", "2"], "outputs": ["1", "2"], "checker": "exct"}, "checker must be one of"),
+    ],
+)
+def test_a_problem_without_usable_public_tests_is_refused(tmp_path: Path, capsys, tests: dict, complaint: str) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [{**problem("odd", []), "public_test_cases": json.dumps(tests)}])
     assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl") == 2
-    assert "line 1: problem 'odd': field 'public_test_cases': there are no tests" in one_complaint(capsys)
+    assert f"line 1: problem 'odd': field 'public_test_cases': {complaint}" in one_complaint(capsys)
 
 
 def test_why_no_problem_is_left_is_said(tmp_path: Path, capsys) -> None:

@@ -110,6 +110,7 @@ def test_rows_are_written_in_groups_of_bounded_size_the_same_each_time(tmp_path:
         (bandit(1, conversation=[{"role": "user"}]), "'conversation'[0]['content']: Field required"),
         (bandit(1, conversation=[]), "'conversation': List should have at least 1 item"),
         (bandit(1, test_cases='{"inputs": [], "outputs": []}'), "'test_cases': there are no tests"),
+        (bandit(1, test_cases='{"inputs": ["1"], "outputs": ["1"], "checker": "x"}'), "'test_cases': checker must be"),
         (bandit(1, test_cases={"inputs": ["1"], "outputs": ["1"]}), "'test_cases' must be a JSON text"),
         (bandit(1, prev_best_pass_rate=2), "'prev_best_pass_rate'"),
     ],

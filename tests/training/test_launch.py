@@ -175,6 +175,7 @@ def test_a_damaged_page_is_told_before_anything_starts(complaint, tmp_path):
         ({"extra_info": public_tests(None)}, "missing"),
         ({"extra_info": public_tests("")}, "missing"),
         ({"extra_info": public_tests('{"inputs": [], "outputs": []}')}, "there are no tests"),
+        ({"extra_info": public_tests('{"inputs": ["1"], "outputs": ["1"], "checker": "x"}')}, "checker must be one of"),
     ],
 )
 def test_online_training_needs_public_tests_for_feedback(complaint, tmp_path, row, told):
