@@ -117,14 +117,17 @@ def hacking_case(row: Record) -> Piece:
 
 
 def training_dump(row: Record) -> Piece:
-    """A row of ``trainer.rollout_data_dir`` or ``validation_data_dir``: one response, the last turn of its context."""
+    """A row of ``trainer.rollout_data_dir`` or ``validation_data_dir``: one response, the last turn of its context.
+
+    It does not say how training found programs: those shown are found by the default rule.
+    """
     names = [name for name in row if name not in ("input", "output", "step") and not name.startswith("cost_")]
     failed = "the reward could not be computed; the scores are means" if row.get("infra") else None
     last = Turn(row["output"], extract_code(row["output"]), row.get("pass_rate"), infra_error=failed)
     last.scores = {name: row[name] for name in names if _is_number(row[name])}
     if failed or not _is_number(last.rate):
         last.rate = None
-    elif last.code is None:
+    elif last.code is None and last.rate == 0:
         last.verdicts = {Verdict.NO_PROGRAM: 1}
     # The context is one text. Where its messages can be told apart, each program in it is a turn of its own.
     prompt, *answered = BEFORE_RESPONSE.split(row["input"])

@@ -98,6 +98,13 @@ def test_a_dump_shows_the_programs_of_its_context_and_the_reward_as_named_parts(
     assert not {"step", "cost_reward_runs"} & last.scores.keys()
 
 
+@pytest.mark.parametrize(("rate", "verdicts"), [(0.0, ["no_program"]), (0.5, [])])
+def test_a_dump_tells_of_no_program_only_where_nothing_passed(rate: float, verdicts: list[str]) -> None:
+    row = {**dumped(0, rate), "output": "```python\nprint(input())\n```</think>"}  # one by the released rule alone
+    ((last,),) = training_dump(row).turns_N
+    assert (last.code, last.rate, list(last.verdicts)) == (None, rate, verdicts)
+
+
 def test_a_dump_of_another_chat_template_shows_its_prompt_whole() -> None:
     row = dumped(1, 0.5)
     row["input"] = row["input"].replace("\nassistant\n", " [/INST] ")
