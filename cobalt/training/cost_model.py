@@ -182,7 +182,11 @@ def parameters(shape: Shape) -> float:
 
 
 def forward_flops(model: Any, prompt: int, response: int, samples: int) -> float:
-    """Operations of a forward pass over a prompt and its responses; see bench_step.py for the formula."""
+    """Operations of a forward pass over a prompt, once, and its responses.
+
+    Counted are the layers' matrices at each token, attention at each pair of a token and one before it, and the head
+    at each token of a response.
+    """
     layers, channels = model.num_hidden_layers, model.hidden_size
     attention = model.num_attention_heads * model.head_dim
     answered = samples * response
