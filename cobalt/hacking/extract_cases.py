@@ -29,13 +29,15 @@ from cobalt.hacking.cases import (
     find_cases,
     perturbed_indices,
 )  # fmt: skip
-from cobalt.hacking.rates import COUNTED, percent, summarise
+from cobalt.hacking.rates import COUNTED, summarise
 from cobalt.hacking.signal import signal_of
 from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
 from cobalt.records.jsonl import InvalidLines, Record, write_whole
 from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.rewards.dynamic_check import MIN_INFORMATIVE, NEIGHBOURS, OTHER_INPUTS
 from cobalt.serving.execution import ExecutionService, open_execution_service
+from cobalt.statistics import Estimate
+from cobalt.tables import in_percent, show
 
 STORED = (
     "trajectory", "turn", "previous_code", "feedback", "current_code", "patch", "all_acc", "public_all_acc", "survives",
@@ -155,7 +157,10 @@ def extract(config: ExtractionConfig) -> None:
         raise InputError.at(config.data_file, None, "says fully_specified: false of every problem, which leaves it out")
     summary = asyncio.run(record())
     shown = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
-    rates = {f"{name.replace('_', ' ')} (rate)": percent(rate) for name, rate in summary["rates"].items()}
+    rates = {
+        f"{name.replace('_', ' ')} (%)": show(in_percent(rate and Estimate(**rate)))
+        for name, rate in summary["rates"].items()
+    }
     print_summary("In-context reward hacking", {**shown, **rates})
     refuse_infra_rate(summary["infra_errors"], summary["cases"], "cases", config.max_infra_rate)
 

@@ -89,11 +89,3 @@ def summarise(records: Sequence[ProblemRecord]) -> dict[str, Any]:
         "infra_errors": sum("infra_error" in case["signal"] for case in cases),
         "rates": {name: found and asdict(found) for name, rate in rates.items() for found in [rate.of(records)]},
     }
-
-
-def percent(share: Mapping[str, float | None] | None) -> str:
-    """A share as ``asdict`` of an ``Estimate`` holds it, in per cent; "-" if nothing was measured."""
-    if share is None:
-        return "-"
-    bounds = "" if share["low"] is None else f" [{share['low']:.1%}, {share['high']:.1%}]"
-    return f"{share['value']:.1%}{bounds}"
