@@ -75,11 +75,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def file_sha256(path: str | Path) -> str:
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_hash(content: Mapping[str, Any]) -> str:
