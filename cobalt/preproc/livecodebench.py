@@ -32,7 +32,7 @@ from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.asserts import text_of
 from cobalt.preproc.formats import parsed
-from cobalt.preproc.outputs import LIVECODEBENCH, NOT_REDISTRIBUTABLE, publish
+from cobalt.preproc.outputs import LIVECODEBENCH, publish
 from cobalt.prompts import PromptSet, described, problem_instruction, prompt_content
 from cobalt.records import TestCases, read_jsonl, write_jsonl
 from cobalt.records.jsonl import InvalidLines, Record
@@ -79,8 +79,6 @@ class LiveCodeBenchConfig(PromptsConfig, ReadConfig):
     """Only contests on or after this day, or from this month on."""
     end_date: Annotated[End | None, tyro.conf.arg(aliases=["--to"], metavar=DAY)] = None
     """Only contests on or before this day, or up to the end of this month."""
-    push_to_hub: str | None = None
-    """Always refused: LiveCodeBench's hidden tests must not be redistributed."""
 
     checker: ClassVar[str | None] = None
     time_limit: ClassVar[float | None] = None
@@ -100,8 +98,6 @@ class LiveCodeBenchImportConfig(LiveCodeBenchConfig):
 
 def main(config: LiveCodeBenchConfig) -> None:
     """Prepare the problems in ``config.input_file``; see the command's flags."""
-    if config.push_to_hub is not None:
-        raise InputError(f"--push_to_hub {config.push_to_hub}: {NOT_REDISTRIBUTABLE}")
     if config.start_date and config.end_date and config.start_date > config.end_date:
         raise InputError(f"--start_date {config.start_date} lies after --end_date {config.end_date}")
     prompts = config.prompt_set()
