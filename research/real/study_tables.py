@@ -139,8 +139,8 @@ LABEL_SHIFTS = {
     "base": -9,
     "rft_3e-6": -5,
     "single_turn": -5,
-    "cobalt_21": 2,
-    "single_turn_21": 4,
+    "cobalt_21": -4,
+    "single_turn_21": 5,
 }
 """In points: these end close to each other."""
 LAST = 2
