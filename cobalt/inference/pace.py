@@ -1,6 +1,7 @@
 """How many requests to keep in flight at a server that does not say how many it takes.
 
-TCP's way: doubled while the server's rate grows, halved when it refuses, then raised in small steps.
+TCP's way: doubled while the server's rate grows, halved when it refuses, then raised in small steps. Where doubling
+did not help it is tried again later: the server may have been compiling, or prompts have become longer meanwhile.
 """
 
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 FIRST, MOST, STEP = 64, 1024, 16
 GROWTH = 1.15
 """Twice as many requests in flight have to make the server faster by this factor. Less may be chance."""
+AGAIN = 4
+"""Rates that are measured at a limit before it is doubled again."""
 
 
 @dataclass
@@ -17,6 +20,8 @@ class Pace:
     limit: int = FIRST
     _doubling: bool = True
     _refused: bool = False
+    _rates: int = 0
+    """Measured at this limit since doubling it did not help."""
     _rate_before: float = 0.0
     _old_answers: int = FIRST
     """Answers still to come to what was asked for under the limit before this one."""
@@ -37,15 +42,17 @@ class Pace:
         if self._answers < self.limit:
             return
         rate = self._tokens / max(now_s - self._began_s, 1e-9)
-        if not self._doubling:
-            # without a refusal the limit is where the rate stopped growing
-            self._change_to(min(self.limit + STEP, MOST) if self._refused else self.limit)
-        elif rate > GROWTH * self._rate_before:
+        if self._refused:
+            self._change_to(min(self.limit + STEP, MOST))
+        elif self._doubling and rate <= GROWTH * self._rate_before:
+            self._doubling, self._rates = False, 0
+            self._change_to(self.limit // 2)
+        elif self._doubling or self._rates == AGAIN:
             self._rate_before, self._doubling = rate, self.limit < MOST
             self._change_to(min(2 * self.limit, MOST))
         else:
-            self._doubling = False
-            self._change_to(self.limit // 2)
+            self._rates += 1
+            self._change_to(self.limit)
 
     def _change_to(self, limit: int) -> None:
         self._old_answers = max(self.limit, limit)
