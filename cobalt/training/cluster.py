@@ -61,6 +61,8 @@ def process_variables(config: Any) -> dict[str, str]:
         "TRANSFER_QUEUE_ENABLE": "1",
         # veRL keeps vLLM from storing what it compiles, so each start would compile again
         "VLLM_DISABLE_COMPILE_CACHE": "0",
+        # FlashAttention 4 compiles for half a minute, and would at each start
+        "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1",
         # Liger's own choice on Hopper compiles for each length of a micro-batch, which takes longer than the update
         "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",
         WEIGHTS_VARIABLE: config.cobalt.loss_weights,

@@ -82,6 +82,7 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
             with suppress(OSError):
                 stream.flush()
         sys.stdout, sys.stderr = console_out, console_err
+        sys.unraisablehook = _to_log
 
     rows: dict[str, Any] = {"steps": len(timed) or "none: the run was finished already"}
     for name, title in ((REWARD, "reward"), (ACCURACY, "solved")):
@@ -108,6 +109,11 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
             "suite_cpu_limit_s for those that do not end, make this faster (docs/training.md)."
         )
     print_next(f"bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
+
+
+def _to_log(unraisable: Any) -> None:
+    """What coroutines that were waiting complain of as the program ends. The descriptor is the log's."""
+    traceback.print_exception(unraisable.exc_value, file=sys.__stderr__)
 
 
 def without_update(steps: Sequence[Mapping[str, float]], gradient: str) -> dict[str, str]:

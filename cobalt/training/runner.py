@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
+import transfer_queue as tq
 from verl.trainer import main_ppo
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
@@ -25,6 +26,7 @@ class Runner(as_written(main_ppo.TaskRunnerV1)):
 
     def run(self, config: Any) -> None:
         """Train."""
+        tq.init(config.transfer_queue)  # before other processes take the cores: nothing goes on until it is there
         asyncio.run(CobaltAgentLoopManager.start_workers(config))
         super().run(config)
 

@@ -59,6 +59,13 @@ def test_what_runs_a_bar_and_a_summary(tmp_path):
     assert "pid=1) noise" in log and "noise of another process" in log
 
 
+def test_what_a_program_complains_of_as_it_ends_goes_to_the_log(tmp_path):
+    """As coroutines of veRL's queue do where its processes were killed: nothing follows the one line of an error."""
+    late = "class Late:\n    def __del__(self): raise ValueError('too late')\nkept = Late()\nraise SetupError('no Ray')"
+    done, log = run(tmp_path, late)
+    assert "too late" in log and "too late" not in done.stderr
+
+
 def test_before_the_first_step_the_bar_says_what_it_waits_for(tmp_path):
     """By what veRL has logged in this run."""
     started = "print('INFO: all initialize finished, ready to fit', flush=True)"
