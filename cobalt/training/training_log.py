@@ -16,9 +16,9 @@ from cobalt.records.manifest import read_manifest
 from cobalt.records.training_run import METRICS_FILE, NO_MANIFEST, read_metrics, training_manifest
 
 STEP_TIME = "timing_s/step"
-"""Seconds of one step as veRL measures it, with the validation and the checkpoint that some steps hold."""
-BESIDE_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
-"""The parts of a step's seconds that are neither rollout nor reward nor update."""
+"""Seconds of one step as veRL measures it: with its checkpoint, without the validation after it."""
+SAVE_TIME = "timing_s/save_checkpoint"
+"""The part of a step's seconds that is neither rollout nor reward nor update."""
 BUDGET_UNITS = ("responses", "gpu_seconds")
 """Units of a budget. Seconds exclude start-up, validation and checkpoints."""
 VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
@@ -48,7 +48,7 @@ class TrainingLog:
     @property
     def seconds(self) -> float:
         """Time of all logged steps together, in seconds, without validation and checkpoints."""
-        return self.total(STEP_TIME) - sum(map(self.total, BESIDE_TRAINING))
+        return self.total(STEP_TIME) - self.total(SAVE_TIME)
 
     @property
     def timed_steps(self) -> int:

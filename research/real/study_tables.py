@@ -28,7 +28,7 @@ from cobalt.records.jsonl import read_json
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, in_percent, markdown_table, show
-from cobalt.training.training_log import BESIDE_TRAINING, STEP_TIME
+from cobalt.training.training_log import SAVE_TIME, STEP_TIME
 from research.figures import METHODS, VARIANT, bars_of
 from research.reports.p_values import holm
 from research.seeds import Resampled, hierarchical_rate
@@ -212,7 +212,7 @@ def cost_of(arm: Path) -> dict[str, float]:
     found: dict[str, float] = {"steps": len(steps)}
     settings = arm / "settings"  # missing: of the first run
     if not settings.exists() or ALONE in settings.read_text():
-        seconds = sum(step[STEP_TIME] - sum(step.get(name, 0.0) for name in BESIDE_TRAINING) for step in steps)
+        seconds = sum(step[STEP_TIME] - step.get(SAVE_TIME, 0.0) for step in steps)
         found["gpu_seconds"] = round(seconds)
     return found | {
         name: sum(step.get(f"cost/{name}", 0.0) for step in steps) for name in ("responses", "response_tokens")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from cobalt.rewards import RewardParts
-from cobalt.training.training_log import BESIDE_TRAINING, STEP_TIME, VALIDATION, TrainingLog, read_training_log
+from cobalt.training.training_log import SAVE_TIME, STEP_TIME, VALIDATION, TrainingLog, read_training_log
 
 REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
 TURN_MEASURES = ("solved", "kept", "broken", "repaired", "repeated")
@@ -31,7 +31,7 @@ class LearningLog(TrainingLog):
         """(seconds of the steps so far, as in ``seconds``; share of validation responses that pass all tests)."""
         pairs, seconds = [], 0.0
         for _, metrics in sorted(self.steps.items()):
-            seconds += metrics.get(STEP_TIME, 0.0) - sum(metrics.get(name, 0.0) for name in BESIDE_TRAINING)
+            seconds += metrics.get(STEP_TIME, 0.0) - metrics.get(SAVE_TIME, 0.0)
             pairs += [(seconds, value) for name, value in metrics.items() if VALIDATION.fullmatch(name)]
         return pairs
 

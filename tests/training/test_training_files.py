@@ -66,6 +66,14 @@ def test_other_budgets_are_refused_and_without_one_there_is_none(tmp_path, secti
         budget_in(tmp_path, section)
 
 
+def test_a_budget_of_seconds_is_spent_by_steps_but_for_checkpoints_and_validation_is_no_part_of_them(tmp_path):
+    config = {"trainer": {"n_gpus_per_node": 2, "nnodes": 1}}
+    (tmp_path / "training.manifest.json").write_text(json.dumps({"config": config}))
+    seconds = {"timing_s/step": 10, "timing_s/save_checkpoint": 4, "timing_s/testing": 7}  # veRL tests after the step
+    metrics_of(tmp_path, {"step": 1, **seconds}, {"step": 2, **seconds})
+    assert budget_in(tmp_path, {"gpu_seconds": 48}).steps_left() == 2
+
+
 @pytest.fixture
 def run_dir(tmp_path):
     """What training leaves behind, but for the weights."""

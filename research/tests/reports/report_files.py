@@ -21,7 +21,7 @@ FLAGS: dict[str, Any] = {
     "pairs": ("GRPO-MT=single-turn GRPO",),
 }
 START = {"base": 0.2, "single-turn GRPO": 0.5, "Cobalt": 0.6, "GRPO-MT": 0.5}
-SECONDS = 16 * GPUS
+SECONDS = 19 * GPUS
 """GPU-seconds of a step of ``test_bill.step``."""
 
 
