@@ -20,6 +20,9 @@ from cobalt.training.rollouts import CobaltAgentLoopManager
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import CPU_BACKEND
 
+QUEUE = "TransferQueueController", "transfer_queue"
+"""Name and namespace in Ray of veRL's queue. Every training attaches to the one that is there."""
+
 
 class Runner(as_written(main_ppo.TaskRunnerV1)):
     """veRL's task runner, in this process: a process of Ray's would first import all of veRL once more."""
@@ -56,6 +59,7 @@ def connect_and_prepare(config: Any, variables: Mapping[str, str]) -> Callable[[
         if given is not None:
             raise InputError(f"ray_kwargs.ray_init.num_cpus={given}: the Ray at RAY_ADDRESS has been started already")
         ray.init(address=cluster_address(), **arguments)
+        refuse_other_training()
     else:
         # CPUs are logical, and those of a small machine would not do; so are GPUs of training on CPU cores
         cpus = max(0 if is_on_cpu else len(os.sched_getaffinity(0)), cpus_of_node(gpus))
@@ -75,6 +79,15 @@ def connect_and_prepare(config: Any, variables: Mapping[str, str]) -> Callable[[
     if has_own_manager(config):
         RewardSettings.read(config.reward.reward_kwargs).check()
     return partial(train, config)
+
+
+def refuse_other_training() -> None:
+    """Raise ``SetupError`` if another training runs in this Ray: veRL's queue would mix the rows of both."""
+    try:
+        ray.get_actor(*QUEUE)
+    except ValueError:
+        return
+    raise SetupError("another training runs in the Ray at RAY_ADDRESS: wait until it has ended, or use another Ray")
 
 
 def train(config: Any) -> None:

@@ -13,6 +13,7 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
+import transfer_queue
 from online_parts import LOCAL, ROOT, compose
 from ray.core.generated.common_pb2 import ActorDeathCause, ActorDiedErrorContext
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
@@ -23,11 +24,16 @@ from cobalt.training.config import completed
 from cobalt.training.early import StartedServers
 
 
+def no_actor(name, namespace):
+    raise ValueError(f"no actor {name}")
+
+
 @pytest.fixture
 def cluster_of(monkeypatch):
     """Stands in for Ray, with these free resources by node. Gives the settings that it was started with."""
     started = []
     monkeypatch.setattr(runner.ray, "init", lambda **settings: started.append(settings))
+    monkeypatch.setattr(runner.ray, "get_actor", no_actor)
     monkeypatch.setattr(runner, "cluster_address", lambda: "there:1")
     monkeypatch.setattr(scoring, "check_service", lambda *_, **__: {})
     monkeypatch.setenv("RAY_ADDRESS", "there:1")
@@ -89,6 +95,22 @@ def test_ray_is_started_or_joined_as_asked(cluster_of, monkeypatch, address):
         completed(compose(LOCAL, f"+{prefix}.address=there:1"))
     config = completed(compose(LOCAL, f"{prefix}.runtime_env=null"))
     assert "py_executable" not in runner.runtime_environment(config, {})
+
+
+def test_a_ray_with_the_queue_of_another_training_is_refused(cluster_of, monkeypatch):
+    cluster_of({"GPU": 1.0, "CPU": 5.0})
+    asked = []
+    monkeypatch.setattr(runner.ray, "get_actor", lambda *names: asked.append(names))
+    with pytest.raises(SetupError, match="another training runs in the Ray at RAY_ADDRESS: wait"):
+        connect(completed(compose(LOCAL)))
+
+    def not_there(name, namespace):
+        asked.append((name, namespace))
+        raise ValueError
+
+    monkeypatch.setattr(runner.ray, "get_actor", not_there)
+    assert not transfer_queue.interface._init_from_existing()
+    assert asked[0] == asked[1]  # the one that veRL's queue would attach to
 
 
 def test_the_papers_token_counts_are_looked_up_before_training(cluster_of, monkeypatch):
