@@ -242,10 +242,12 @@ def _refuse_wrong_reward(config: Any) -> None:
 
 
 def refuse_missing_checkpoint(trainer: Any) -> None:
-    """Raise ``InputError`` where a run is to go on from a checkpoint that is not there."""
+    """Raise ``InputError`` where a run is to go on from a checkpoint that is not there, or that would be ignored."""
     if (mode := trainer.resume_mode) not in RESUME_MODES:
         raise InputError(f"trainer.resume_mode={mode}: choose {', '.join(RESUME_MODES)}")
     path = trainer.resume_from_path
+    if path and mode != "resume_path":
+        raise InputError(f"trainer.resume_from_path={path} needs trainer.resume_mode=resume_path, not {mode}")
     if mode == "resume_path" and not (path and "global_step_" in path and Path(path).is_dir()):
         saved = saved_checkpoints(Path(path).parent if path else trainer.default_local_dir)
         what = "no such checkpoint; it is a folder named global_step_N"

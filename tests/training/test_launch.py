@@ -338,6 +338,7 @@ def test_damaged_weights_are_told_before_training(complaint, tmp_path):
         (("+reward.reward_kwargs.workers=2",), "workers: a setting of executor=local"),
         (("trainer.resume_mode=resume_path",), "trainer.resume_from_path=None: no such checkpoint"),
         (("trainer.resume_mode=resume_path", "trainer.resume_from_path=a/global_step_2"), "and a has none"),
+        (("trainer.resume_from_path=a/global_step_2",), "global_step_2 needs trainer.resume_mode=resume_path, not auto"),
         (("trainer.resume_mode=always",), "trainer.resume_mode=always: choose auto, disable, resume_path"),
     ],
 )
