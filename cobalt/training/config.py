@@ -197,6 +197,8 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         if rollout.name == SGLANG:  # veRL passes it to vLLM only
             rollout.engine_kwargs.sglang.setdefault("chunked_prefill_size", rollout.max_num_batched_tokens)
         config.trainer.v1.trainer_mode = f"{TRAINER_PREFIX}{mode}"
+        if config.trainer.val_only:  # veRL would train without it
+            config.trainer.val_before_train = True
     for name, default in CHOSEN.items():
         value, chosen = (OmegaConf.select(section, name) for section in (asked, config))
         if value != chosen and (value != default or name in given):

@@ -18,7 +18,7 @@ from typing import Any
 from cobalt.cli.console import MUCH, print_next, print_summary, progress_bar
 from cobalt.cli.entry import for_the_user
 from cobalt.errors import CobaltError
-from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps, resumed_step
+from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps, read_metrics, resumed_step
 from cobalt.training.cluster import cause_of
 from cobalt.training.preflight import total_steps
 
@@ -34,6 +34,8 @@ STAGES = {
 }
 """What veRL 0.9.1 logs of its start, and what comes after."""
 JUDGING = "timing_s/judging"
+MEASURED = "val-core/"
+"""What the names of a validation's scores begin with."""
 MISMATCH = "rollout_corr/kl"
 """KL between the rollouts' policy and the trainer's. Large if vLLM does not have the policy's weights."""
 
@@ -84,6 +86,11 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         sys.stdout, sys.stderr = console_out, console_err
         sys.unraisablehook = _to_log
 
+    if config.trainer.val_only:
+        measured = {record["step"]: record for record in read_metrics(folder / METRICS_FILE)}[begun]
+        scores = {name: f"{value:.3f}" for name, value in measured.items() if name.startswith(MEASURED)}
+        print_summary("Validation", {"step": begun, **scores, "output": folder, "log": log})
+        return
     rows: dict[str, Any] = {"steps": len(timed) or "none: the run was finished already"}
     for name, title in ((REWARD, "reward"), (ACCURACY, "solved")):
         values = [record[name] for record in timed if name in record]

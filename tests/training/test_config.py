@@ -286,6 +286,11 @@ def test_what_is_said_of_verls_settings_is_true():
     assert all(name in OmegaConf.select(config, section) for section, _, name in places)
 
 
+def test_a_run_that_only_validates_does_so_whatever_is_said_of_validation_before_training():
+    config = completed(compose("trainer.val_only=true", "trainer.val_before_train=false"))
+    assert config.trainer.val_before_train, "veRL would train"
+
+
 def test_what_need_not_be_overwritten_is_honoured():
     config = completed(compose(f"{POLICY}.rollout.calculate_log_probs=false", preset="paper-qwen3"))
     assert not rollout_of(config).calculate_log_probs

@@ -18,7 +18,8 @@ from cobalt.training.console import quiet_console
 folder, body, *overrides = sys.argv[1:]
 folder = Path(folder)
 config = OmegaConf.create({
-    "trainer": {"default_local_dir": str(folder), "total_training_steps": 2, "resume_mode": "auto"},
+    "trainer": {"default_local_dir": str(folder), "total_training_steps": 2, "resume_mode": "auto",
+                "val_only": False},
     "data": {"train_batch_size": 4},
     "actor_rollout_ref": {"model": {"path": "some/model"}, "rollout": {"n": 8, "name": "hf"}},
 })
@@ -100,6 +101,15 @@ def test_a_run_that_a_budget_ends_promises_no_time_and_metrics_of_an_earlier_run
     done, _ = run(tmp_path, "pass")
     assert "none: the run was finished already" in done.stdout
     assert "s/step" not in done.stdout + done.stderr
+
+
+def test_a_run_that_only_validates_shows_what_it_measured(tmp_path):
+    (tmp_path / "global_step_1").mkdir()
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("1")
+    measures = "step(2); step(1, **{'val-core/taco/acc/mean@1': 0.25})"
+    done, _ = run(tmp_path, measures, "trainer.val_only=true")
+    assert ["val-core/taco/acc/mean@1", "0.250"] in map(str.split, done.stdout.splitlines())
+    assert ["step", "1"] in map(str.split, done.stdout.splitlines()) and "finished already" not in done.stdout
 
 
 def test_the_bar_shows_none_of_the_steps_that_a_crash_undid(tmp_path):
