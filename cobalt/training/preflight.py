@@ -67,6 +67,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
             "model.use_fused_kernels": False,
             "actor.ulysses_sequence_parallel_size": 1,
             "actor.use_dynamic_bsz": True,
+            "rollout.log_prob_use_dynamic_bsz": True,
+            "ref.log_prob_use_dynamic_bsz": True,
         }
         if not on_cpu:
             wanted |= {"model.use_remove_padding": True}
@@ -77,6 +79,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         if model.get("lora_rank") and "lm_head" in as_list(model.target_modules):
             raise InputError("cobalt.share_prompts excludes lm_head from actor_rollout_ref.model.target_modules")
     _refuse_other_losses(settings, actor)
+    _refuse_small_micro_batches(config)
     refuse_unwritable(trainer.default_local_dir)
 
     # data, batches and the files that are named
@@ -184,6 +187,23 @@ def _refuse_other_losses(settings: TrainingConfig, actor: Any) -> None:
         raise InputError(f"{setting}actor_rollout_ref.actor.{wanted}, not {' and '.join(found)}")
     if actor.ppo_micro_batch_size_per_gpu is None:
         raise InputError(f"{setting}actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")
+
+
+def _refuse_small_micro_batches(config: Any) -> None:
+    """Raise ``InputError`` for micro-batches by tokens without room for the longest row, with which training ends."""
+    policy, data = config.actor_rollout_ref, config.data
+    longest, splits = data.max_prompt_length + data.max_response_length, policy.actor.ulysses_sequence_parallel_size
+    for section, is_by_tokens, name in (
+        ("actor", "use_dynamic_bsz", "ppo_max_token_len_per_gpu"),
+        ("rollout", "log_prob_use_dynamic_bsz", "log_prob_max_token_len_per_gpu"),
+        ("ref", "log_prob_use_dynamic_bsz", "log_prob_max_token_len_per_gpu"),
+    ):
+        if policy[section][is_by_tokens] and policy[section][name] * splits < longest:
+            raise InputError(
+                f"actor_rollout_ref.{section}.{name}={policy[section][name]} has no room for a row of"
+                f" data.max_prompt_length={data.max_prompt_length} and"
+                f" data.max_response_length={data.max_response_length} tokens"
+            )
 
 
 def refuse_unusable_loggers(loggers: list[str]) -> None:
