@@ -45,20 +45,34 @@ NEEDED = {
     "transfer_queue.enable": True,
     "actor_rollout_ref.actor.checkpoint.async_save": False,
 }
+IGNORES = "veRL 0.9.1 ignores it"
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
 REPLACED = {
     "actor_rollout_ref.actor.use_torch_compile": (
         True,
-        f"veRL 0.9.1 ignores it; give {ENGINES_COMPILE.format('actor')} and {ENGINES_COMPILE.format('ref')}",
+        f"{IGNORES}; give {ENGINES_COMPILE.format('actor')} and {ENGINES_COMPILE.format('ref')}",
     ),
+    "actor_rollout_ref.actor.use_prefix_grouper": (False, f"{IGNORES}; give cobalt.share_prompts"),
+    "actor_rollout_ref.model.lora.rank": (0, "give actor_rollout_ref.model.lora_rank"),
+    "actor_rollout_ref.rollout.do_sample": (True, f"{IGNORES} and always samples"),
+    "actor_rollout_ref.rollout.val_kwargs.do_sample": (
+        True,
+        f"{IGNORES}; give actor_rollout_ref.rollout.val_kwargs.temperature=0",
+    ),
+    "data.gen_batch_size": (None, "give data.train_batch_size"),
+    "data.train_max_samples": (-1, "training takes whole files; give a shorter one"),
+    "trainer.balance_batch": (True, f"{IGNORES} and always balances"),
+    "trainer.esi_redundant_time": (0, f"{IGNORES}; give trainer.save_freq"),
+    "trainer.ray_wait_register_center_timeout": (300, IGNORES),
     "trainer.max_actor_ckpt_to_keep": (None, KEEP),
+    "trainer.remove_previous_ckpt_in_save": (None, KEEP),
     "ray_kwargs.ray_init.address": (None, "give it as RAY_ADDRESS"),
     "global_profiler.global_tool_config.nsys.controller_nsight_options": (
         {"trace": "cuda,nvtx,cublas,ucx", "cuda-memory-usage": "true", "cuda-graph-trace": "graph"},
         "the main loop has no process of Ray's; run the command itself under nsys",
     ),
 }
-"""Settings of veRL 0.9.1 that have another one's place: their default, and what to give."""
+"""Settings that veRL 0.9.1 does not read, or that do not go with Cobalt: the only value, and why or what to give."""
 OF_MANAGER = {
     "reward.reward_manager.source": "importlib",
     "reward.reward_manager.module.path": MANAGER_MODULE,
@@ -251,7 +265,7 @@ def refuse_moved(name: str) -> None:
     """Raise ``InputError`` for a setting of older veRL, with its place today."""
     if older := next((older for older in MOVED if f"{name}.".startswith(f"{older}.")), None):
         newer = MOVED[older] and f"give {MOVED[older]}{name.removeprefix(older)}"
-        raise InputError(f"{name}: veRL 0.9.1 ignores it; {newer or 'it always scores while it generates'}")
+        raise InputError(f"{name}: {IGNORES}; {newer or 'it always scores while it generates'}")
 
 
 def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -27,7 +27,6 @@ ONLINE_NEEDS = {
     "algorithm.norm_adv_by_std_in_grpo": True,
     "algorithm.use_kl_in_reward": False,
     "reward.reward_manager.name": MANAGER,
-    "trainer.balance_batch": True,
     # an update gets whole trajectories, which are up to so many rows
     "actor_rollout_ref.actor.use_dynamic_bsz": True,
     "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,

@@ -223,6 +223,17 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         ("reward.reward_manager.module.path=my.py", "module.path=my.py: Cobalt needs pkg://cobalt.training.manager"),
         (REGISTER, "reward.reward_manager.source=register: Cobalt needs importlib"),
         ("reward.reward_manager.name=naive", "name=naive: for one of veRL's managers give " + REGISTER),
+        # what veRL does not read
+        (f"{POLICY}.actor.use_prefix_grouper=true", "use_prefix_grouper: veRL 0.9.1 ignores it; give cobalt.share_pro"),
+        (f"{POLICY}.model.lora.rank=8", f"lora.rank: give {POLICY}.model.lora_rank"),
+        (f"{POLICY}.rollout.do_sample=false", "rollout.do_sample: veRL 0.9.1 ignores it and always samples"),
+        (f"{POLICY}.rollout.val_kwargs.do_sample=false", f"give {POLICY}.rollout.val_kwargs.temperature=0"),
+        ("data.gen_batch_size=8", "data.gen_batch_size: give data.train_batch_size"),
+        ("data.train_max_samples=9", "data.train_max_samples: training takes whole files; give a shorter one"),
+        ("trainer.balance_batch=false", "trainer.balance_batch: veRL 0.9.1 ignores it and always balances"),
+        ("trainer.esi_redundant_time=60", "trainer.esi_redundant_time: veRL 0.9.1 ignores it"),
+        ("trainer.ray_wait_register_center_timeout=9", "register_center_timeout: veRL 0.9.1 ignores it"),
+        ("+trainer.remove_previous_ckpt_in_save=true", "in_save: give cobalt.keep_checkpoints=N"),
         # what Cobalt decides, even where veRL's default was asked for
         (f"+{POLICY}.model.override_config.attn_implementation=eager", "attn_implementation=eager is sdpa with these"),
         # the rest

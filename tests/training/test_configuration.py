@@ -132,7 +132,6 @@ def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(rec
         ("reward.reward_manager.name=dapo", "reward.reward_manager.name=StreamingRewardManager, not dapo"),
         ("algorithm.adv_estimator=rloo", "algorithm.adv_estimator=grpo, not rloo"),
         ("algorithm.use_kl_in_reward=true", "algorithm.use_kl_in_reward=False, not True"),
-        ("trainer.balance_batch=false", "trainer.balance_batch=True, not False"),
         ("actor_rollout_ref.actor.use_dynamic_bsz=false", "actor_rollout_ref.actor.use_dynamic_bsz=True, not False"),
         ("actor_rollout_ref.actor.shuffle=true", "actor_rollout_ref.actor.shuffle=False, not True"),
         ("data.train_batch_size=96", "data.train_batch_size=96 to be a multiple of actor_rollout_ref.actor.ppo_mini_"),
