@@ -255,6 +255,11 @@ def _refuse_wrong_reward(config: Any) -> None:
     given: Any = OmegaConf.to_container(OmegaConf.create(function.get("reward_kwargs") or {}), resolve=True)
     if found is compute_score:
         refuse_wrong_constants(given)
+        if given.get("hard_coding") and config.cobalt.get("online"):
+            raise InputError(
+                f"{prefix}reward_kwargs.hard_coding={given['hard_coding']}: it penalises answers to a stored context,"
+                " and with cobalt.online there is none"
+            )
     elif not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         for name in given:
             if name not in parameters:

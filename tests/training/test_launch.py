@@ -351,6 +351,12 @@ def test_what_would_only_fail_in_training_or_do_nothing_there(complaint, overrid
     assert told in complaint(*overrides)
 
 
+def test_a_penalty_on_answers_to_contexts_is_refused_online(complaint, start, tmp_path):
+    write_rows(tmp_path / "train.parquet", BATCH_SIZE, extra_info=public_tests(TestCases(("1",), ("1",)).to_json()))
+    assert "with cobalt.online there is none" in complaint(f"{WEIGHT}.hard_coding=0.5", recipe="grpo_online")
+    start(f"{WEIGHT}.hard_coding=0", recipe="grpo_online", act=launch.checked)
+
+
 def test_weights_of_our_reward_are_taken_as_configurations_hold_them(start, complaint, tmp_path):
     weights = ["correct_half=1", "improvement=false", "keywords=[wait,but]"]
     start(OURS, *(f"{WEIGHT}.{weight}" for weight in weights), act=launch.checked)
