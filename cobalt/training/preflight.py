@@ -126,6 +126,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         refuse_unknown_layers(model.path, "actor_rollout_ref.model.path=", ": take cobalt.share_prompts=false")
     if config.reward.custom_reward_function.path:
         _refuse_wrong_reward(config)
+    elif has_own_manager(config):
+        raise InputError("missing: reward.custom_reward_function.path=FILE; ours is verl/code_reward_func_think.py")
     refuse_missing_checkpoint(trainer)
     refuse_small_disk(trainer, model, actor.fsdp_config, actor.checkpoint.save_contents)
 

@@ -73,7 +73,7 @@ def start(tmp_path, monkeypatch):
     write_rows(tmp_path / "test.parquet", 1)
 
     def run(*overrides, recipe="multi_turn", preset="cpu", act=launch.train):
-        files = [f"data.train_files={tmp_path}/train.parquet", f"data.val_files={tmp_path}/test.parquet"]
+        files = [OURS, f"data.train_files={tmp_path}/train.parquet", f"data.val_files={tmp_path}/test.parquet"]
         folder = f"trainer.default_local_dir={tmp_path}/out"
         return act(compose_recipe(recipe, preset, *files, folder, *overrides))
 
@@ -104,7 +104,7 @@ def test_verl_is_imported_with_the_variables_of_a_training(tmp_path):
     """As it is imported it chooses its platform. A check does without it, which would take as long as all else."""
     settings = [f"data.{name}_files={tmp_path}/{file}.parquet" for name, file in (("train", "train"), ("val", "test"))]
     command = [sys.executable, Path(__file__).with_name("imported_late.py"), "--config-dir", ROOT / "verl/config"]
-    command += ["+recipe=multi_turn", "+preset=cpu", *settings, f"trainer.default_local_dir={tmp_path}/out"]
+    command += ["+recipe=multi_turn", "+preset=cpu", OURS, *settings, f"trainer.default_local_dir={tmp_path}/out"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout.split()) == (0, ["False", "cpu"]), ended.stderr
@@ -337,6 +337,7 @@ def test_damaged_weights_are_told_before_training(complaint, tmp_path):
         ((OURS, f"{WEIGHT}.correct_half=abc"), "correct_half=abc: Input should be a valid"),
         ((OURS, f"{WEIGHT}.repeat_times=2.5"), "repeat_times=2.5: Input should be a valid"),
         ((OURS, "reward.reward_manager.name=prime", SOURCE), "leave reward.reward_manager as it is in the recipe"),
+        (("reward.custom_reward_function.path=null",), "missing: reward.custom_reward_function.path=FILE; ours is verl"),
         ((OURS, "reward.custom_reward_function.name=score_it"), "name=score_it: there is no such function in "),
         (("reward.custom_reward_function.path=README.md",), "custom_reward_function.path=README.md: SyntaxError"),
         (("+reward.reward_kwargs.improve_scal=0.2",), "improve_scal: no such setting; there are executor, "),
