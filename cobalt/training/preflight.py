@@ -103,6 +103,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
                 f"{name}={prompts} times actor_rollout_ref.rollout.n={rollout.n} cannot be shared by {workers} GPUs "
                 "(trainer.n_gpus_per_node times trainer.nnodes)"
             )
+    if batch % mini_batch:
+        raise InputError(f"data.train_batch_size={batch} is no multiple of ppo_mini_batch_size={mini_batch}")
 
     # packages
     if rollout.name in ENGINES and find_spec(rollout.name) is None:

@@ -100,10 +100,4 @@ class TrainingConfig:
         for name, needed in ONLINE_NEEDS.items():
             if (found := OmegaConf.select(config, name)) != needed:
                 raise InputError(f"cobalt.online needs {name}={needed}, not {found}")
-        batch, mini_batch = config.data.train_batch_size, config.actor_rollout_ref.actor.ppo_mini_batch_size
-        if batch % mini_batch and batch > mini_batch:
-            raise InputError(
-                f"cobalt.online needs data.train_batch_size={batch} to be a multiple of"
-                f" actor_rollout_ref.actor.ppo_mini_batch_size={mini_batch}"
-            )
         return settings

@@ -134,7 +134,6 @@ def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(rec
         ("algorithm.use_kl_in_reward=true", "algorithm.use_kl_in_reward=False, not True"),
         ("actor_rollout_ref.actor.use_dynamic_bsz=false", "actor_rollout_ref.actor.use_dynamic_bsz=True, not False"),
         ("actor_rollout_ref.actor.shuffle=true", "actor_rollout_ref.actor.shuffle=False, not True"),
-        ("data.train_batch_size=96", "data.train_batch_size=96 to be a multiple of actor_rollout_ref.actor.ppo_mini_"),
     ],
 )
 def test_settings_that_contradict_online_training_are_refused(override, problem):

@@ -198,6 +198,7 @@ def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, 
     ("preset", "override", "error", "told"),
     [
         ("cpu", "actor_rollout_ref.actor.ppo_mini_batch_size=32", InputError, "ppo_mini_batch_size=32 is more than"),
+        ("cpu", "actor_rollout_ref.actor.ppo_mini_batch_size=12", InputError, "size=16 is no multiple of ppo_mini_ba"),
         ("cpu", "trainer.n_gpus_per_node=3", InputError, "cannot be shared by 3 GPUs"),
         ("cpu", "trainer.n_gpus_per_node=0", InputError, "trainer.n_gpus_per_node=0 is less than 1"),
         ("cpu", "actor_rollout_ref.rollout.n=0", InputError, "actor_rollout_ref.rollout.n=0 is less than 1"),
