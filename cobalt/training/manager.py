@@ -136,7 +136,7 @@ class StreamingRewardManager(RewardManagerBase):
                 if not validates:
                     named |= follows_context(items[-1])
             else:
-                failed = columns["tool_extra_fields"][-1][ROLLOUT_FAILED]
+                failed = columns["tool_extra_fields"][-1].get(ROLLOUT_FAILED, False)
                 programs = await self._scorer.programs(items, failed, batch)
                 named, more = dict(programs[-1].score), {PROGRAMS: [asdict(program) for program in programs]}
         except Exception as error:

@@ -495,9 +495,9 @@ def judge(minicoder, service, monkeypatch):
     """The result of a trajectory with these responses."""
     monkeypatch.setattr(manager_module, "JobExecutorClient", lambda _reward: service)
 
-    async def run(*responses, failed=False, **method):
-        manager = make_manager(minicoder, online={"method": "grpo", "turns": 3, **method})
-        return await manager.run_single(make_trajectory(minicoder, responses, failed=failed))
+    async def run(*responses, turns=3, **columns):
+        manager = make_manager(minicoder, online={"method": "grpo", "turns": turns})
+        return await manager.run_single(make_trajectory(minicoder, responses, **columns))
 
     return run
 
@@ -515,6 +515,10 @@ async def test_a_programs_context_is_its_own_trajectory(judge):
 async def test_a_trajectory_with_a_failure_is_not_scored(judge, second, failed):
     info = (await judge(respond(1), respond(second), respond(4), failed=failed))["reward_extra_info"]
     assert info["infra"] == 1 and PROGRAMS not in info and "error" not in info
+
+
+async def test_a_users_own_loop_need_not_say_that_nothing_failed(judge):
+    assert (await judge(respond(1), tool_extra_fields={}))["reward_extra_info"]["infra"] == 0
 
 
 async def test_with_one_turn_rewards_and_advantages_are_those_of_single_turn_grpo(minicoder, judge, service):
