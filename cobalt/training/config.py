@@ -21,6 +21,8 @@ SGLANG = "sglang"
 VLLM = "vllm"
 ENGINES = (VLLM, SGLANG)
 """Values of ``rollout.name`` on GPUs."""
+STRATEGIES = ("fsdp", "fsdp2")
+"""What our engines are registered for."""
 PLAIN_ENGINE, SHARED_ENGINE = "cobalt", "cobalt_shared_prompts"
 """Values of ``VERL_ENGINE_VENDOR``: names of our engines."""
 MANAGER_MODULE = f"pkg://{ROOM}.manager"
@@ -44,6 +46,7 @@ NEEDED = {
     "trainer.v1.sampler.sync_refill_failed_groups": False,
     "transfer_queue.enable": True,
     "actor_rollout_ref.actor.checkpoint.async_save": False,
+    "distillation.enabled": False,
 }
 IGNORES = "veRL 0.9.1 ignores it"
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
@@ -187,7 +190,11 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         raise InputError(f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}")
     if cobalt.get("online") and config.algorithm.filter_groups.enable:
         raise InputError("algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only")
-    if model.lora_rank > 0 and not model.lora.merge and config.actor_rollout_ref.actor.strategy != "fsdp2":
+    if (strategy := config.actor_rollout_ref.actor.strategy) not in STRATEGIES:
+        raise InputError(f"actor_rollout_ref.actor.strategy={strategy}: choose {' or '.join(STRATEGIES)}")
+    if config.critic.enable or config.algorithm.adv_estimator == "gae":
+        raise InputError("algorithm.adv_estimator=gae and critic.enable=true: Cobalt trains no critic")
+    if model.lora_rank > 0 and not model.lora.merge and strategy != "fsdp2":
         raise InputError(
             "actor_rollout_ref.model.lora_rank needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp on one GPU"
             " veRL 0.9.1 sends rollouts an empty adapter"

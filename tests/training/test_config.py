@@ -238,6 +238,10 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         (f"+{POLICY}.model.override_config.attn_implementation=eager", "attn_implementation=eager is sdpa with these"),
         # the rest
         ("cobalt.backend=cpu", "hf is for cobalt.backend=cpu"),
+        (f"{POLICY}.actor.strategy=megatron", "actor.strategy=megatron: choose fsdp or fsdp2"),
+        ("algorithm.adv_estimator=gae", "Cobalt trains no critic"),
+        ("critic.enable=true", "Cobalt trains no critic"),
+        ("distillation.enabled=true", "distillation.enabled=True: Cobalt needs False"),
         (f"{POLICY}.rollout.name=hf", "hf is for cobalt.backend=cpu"),
         (f"{POLICY}.model.external_lib=5", f"{POLICY}.model.external_lib=5: give a module"),
         ("trainer.v1.trainer_mode=separate_async", "separate_async: choose sync or colocate_async"),
