@@ -6,16 +6,20 @@ Its one argument is the file of the resolved configuration.
 import os
 import sys
 import time
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import OmegaConf
 from verl.trainer import sft_trainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.tracking import Tracking
 
 from cobalt.records.training_run import append_metrics
-from cobalt.training.checkpoints import remove_old_checkpoints
+from cobalt.training.checkpoints import UNFINISHED, remove_old_checkpoints, whole_checkpoint
 from cobalt.training.processes import end_with_launcher
+from cobalt.training.resume import CHECKPOINT
 from cobalt.training.training_log import STEP_TIME
 
 
@@ -33,7 +37,7 @@ class RecordedTracking(Tracking):
 
 
 class RftTrainer(sft_trainer.SFTTrainer):
-    """veRL's, with its settings' seed, the seconds of a step, every epoch after a resume, fewer old checkpoints."""
+    """veRL's, with its settings' seed, a step's seconds, every epoch after a resume, and few, whole checkpoints."""
 
     def __init__(self, config: Any):
         super().__init__(config)
@@ -41,15 +45,19 @@ class RftTrainer(sft_trainer.SFTTrainer):
             # The loader's state says that all is read. It would give nothing, and the next epoch would be skipped.
             self._build_dataloader()
             self.ckpt_handler.train_dataloader = self.train_dataloader
-        save_checkpoint = self.ckpt_handler.save_checkpoint
+        handler, save_checkpoint = self.ckpt_handler, self.ckpt_handler.save_checkpoint
 
         def save(step: int) -> None:
-            save_checkpoint(step=step)
+            folder = handler.default_local_dir
+            with whole_checkpoint(handler, CHECKPOINT.format(step)) if self.rank == 0 else nullcontext():
+                torch.distributed.barrier()  # the folder is there; veRL's own at the end: all ranks have saved
+                handler.default_local_dir = str(Path(folder, UNFINISHED))
+                save_checkpoint(step=step)
+            handler.default_local_dir = folder
             if self.rank == 0:
-                folder = self.config.trainer.default_local_dir
                 remove_old_checkpoints(folder, self.config.cobalt.keep_checkpoints, step)
 
-        self.ckpt_handler.save_checkpoint = save
+        handler.save_checkpoint = save
 
     def _build_dataloader(self) -> None:
         super()._build_dataloader()

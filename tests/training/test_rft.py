@@ -1,10 +1,12 @@
 """Fine-tuning on stored answers: its tokens, what it refuses, and a training that is killed."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from killed_recipes import killed_and_resumed
+from omegaconf import OmegaConf
 from online_parts import MODEL, ROOT
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
@@ -13,7 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
 from cobalt.records import Manifest, read_jsonl, write_jsonl
-from cobalt.training import preflight
+from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, saved_steps
+from cobalt.training import preflight, rft_worker
 from cobalt.training.hydra_main import composed, refuse_mistyped
 from cobalt.training.processes import last_error, train_in_processes
 from cobalt.training.rft import CONFIG_NAME, checked, refuse_ignored
@@ -131,6 +134,41 @@ def test_a_disk_that_was_full_for_a_worker_is_told_even_if_it_has_room_again(tmp
     manifest.output = tmp_path
     with pytest.raises(SetupError, match=r"unexpected pos .*train\.log\); make room, then run the same command again"):
         train_in_processes(manifest, 0, 1, "tearing", "", 1, {}, None)
+
+
+@pytest.fixture
+def saver(tmp_path, monkeypatch):
+    """A trainer of one process that has a checkpoint to save; ``body``: called when veRL has saved half of it."""
+
+    def make(body=lambda: None):
+        handler = SimpleNamespace(default_local_dir=str(tmp_path))
+
+        def save(step):
+            checkpoint = Path(handler.default_local_dir, f"global_step_{step}")
+            checkpoint.mkdir()
+            body()
+            Path(handler.default_local_dir, TRACKER_NAME).write_text(str(step))
+
+        def init(self, config):
+            self.config, self.rank, self.resume_global_step, self.ckpt_handler = config, 0, 0, handler
+
+        handler.save_checkpoint = save
+        monkeypatch.setattr(rft_worker.sft_trainer.SFTTrainer, "__init__", init)
+        monkeypatch.setattr(rft_worker.torch.distributed, "barrier", lambda: None)
+        return rft_worker.RftTrainer(OmegaConf.create({"cobalt": {"keep_checkpoints": 1}})).ckpt_handler
+
+    return make
+
+
+def test_a_checkpoint_appears_whole_or_not_at_all(saver, tmp_path):
+    (tmp_path / METRICS_FILE).touch()
+    handler = saver()
+    handler.save_checkpoint(step=2)
+    handler.save_checkpoint(step=4)
+    assert saved_steps(tmp_path) == {4: tmp_path / "global_step_4"} and handler.default_local_dir == str(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        saver(lambda: 1 / 0).save_checkpoint(step=6)
+    assert saved_steps(tmp_path).keys() == {4} and (tmp_path / TRACKER_NAME).read_text() == "4"
 
 
 @pytest.mark.slow
