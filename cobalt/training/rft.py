@@ -130,7 +130,7 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
         )
     if data.train_batch_size % (ranks := trainer.n_gpus_per_node):
         raise InputError(f"data.train_batch_size={data.train_batch_size} cannot be shared by {ranks} GPUs")
-    if trainer.test_freq != -1 and not data.val_files:
+    if trainer.test_freq not in (0, -1) and not data.val_files:
         raise InputError(f"trainer.test_freq={trainer.test_freq} needs data.val_files")
     refuse_unwritable(trainer.default_local_dir)
     if config.model.use_liger:
@@ -174,6 +174,8 @@ def train(config: Any, _given: Collection[str], own: argparse.Namespace) -> None
         print(f"cobalt: finished already: checkpoint {begun}", flush=True)
         return
     trainer.total_training_steps, trainer.total_epochs = steps, math.ceil(steps / per_epoch)
+    for name in ("save_freq", "test_freq"):
+        trainer[name] = trainer[name] or -1  # never; veRL would divide by 0
     processes = trainer.n_gpus_per_node
     variables = {
         WEIGHTS_VARIABLE: TOKENS,

@@ -338,14 +338,20 @@ def test_damaged_weights_are_told_before_training(complaint, tmp_path):
         ((OURS, f"{WEIGHT}.correct_half=abc"), "correct_half=abc: Input should be a valid"),
         ((OURS, f"{WEIGHT}.repeat_times=2.5"), "repeat_times=2.5: Input should be a valid"),
         ((OURS, "reward.reward_manager.name=prime", SOURCE), "leave reward.reward_manager as it is in the recipe"),
-        (("reward.custom_reward_function.path=null",), "missing: reward.custom_reward_function.path=FILE; ours is verl"),
+        (
+            ("reward.custom_reward_function.path=null",),
+            "missing: reward.custom_reward_function.path=FILE; ours is verl",
+        ),
         ((OURS, "reward.custom_reward_function.name=score_it"), "name=score_it: there is no such function in "),
         (("reward.custom_reward_function.path=README.md",), "custom_reward_function.path=README.md: SyntaxError"),
         (("+reward.reward_kwargs.improve_scal=0.2",), "improve_scal: no such setting; there are executor, "),
         (("+reward.reward_kwargs.workers=2",), "workers: a setting of executor=local"),
         (("trainer.resume_mode=resume_path",), "trainer.resume_from_path=None: no such checkpoint"),
         (("trainer.resume_mode=resume_path", "trainer.resume_from_path=a/global_step_2"), "and a has none"),
-        (("trainer.resume_from_path=a/global_step_2",), "global_step_2 needs trainer.resume_mode=resume_path, not auto"),
+        (
+            ("trainer.resume_from_path=a/global_step_2",),
+            "global_step_2 needs trainer.resume_mode=resume_path, not auto",
+        ),
         (("trainer.resume_mode=always",), "trainer.resume_mode=always: choose auto, disable, resume_path"),
     ],
 )

@@ -1,5 +1,6 @@
 """Fine-tuning on stored answers: its tokens, what it refuses, and a training that is killed."""
 
+import argparse
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from cobalt.prompts import feedback_message, first_messages, prompt_tokens
 from cobalt.records import Manifest, read_jsonl, write_jsonl
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, saved_steps
 from cobalt.training import preflight, rft_worker
+from cobalt.training import rft as rft_module
 from cobalt.training.hydra_main import composed, refuse_mistyped
 from cobalt.training.processes import last_error, train_in_processes
 from cobalt.training.rft import CONFIG_NAME, checked, refuse_ignored
@@ -102,6 +104,13 @@ def test_long_examples_are_left_out_and_counted(examples, capsys):
 def test_what_would_fail_or_be_ignored_is_refused(examples, override, reason):
     with pytest.raises(InputError, match=reason):
         checked(rft(examples, override))
+
+
+def test_a_frequency_of_0_is_never(examples, monkeypatch):
+    given = []
+    monkeypatch.setattr(rft_module, "train_in_processes", lambda *settings: given.append(OmegaConf.create(settings[4])))
+    rft_module.train(rft(examples, "trainer.save_freq=0", "trainer.test_freq=0"), set(), argparse.Namespace(log=None))
+    assert (given[0].trainer.save_freq, given[0].trainer.test_freq) == (-1, -1), "veRL divides by it"
 
 
 def test_a_disk_without_room_for_a_checkpoint_is_told_before_training(examples, monkeypatch):
