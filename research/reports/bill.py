@@ -24,17 +24,20 @@ from research.reports.page import Table, mean, table_of
 
 COLLECTION, EARLIER = "collection", "earlier training"
 """Phases that are paid before the first step."""
-PHASES = {"log-probabilities": "old_log_prob", "reference": "ref", "update": "update_actor"}
-"""Phases that veRL times as such (``timing_s/<name>``)."""
-COUNTS = {
-    "responses": (("cost/responses",), "requests"),
-    "prompt tokens": (("cost/prompt_tokens",), "prompt_tokens"),
-    "response tokens": (("cost/response_tokens",), "completion_tokens"),
-    "programs run": (("cost/rollout_programs_run", "cost/reward_programs_run"), "programs_run"),
-    "tests run": (("cost/rollout_tests_run", "cost/reward_tests_run"), "tests_run"),
-    "executor CPU-s": (("cost/rollout_executor_cpu_s", "cost/reward_executor_cpu_s"), "executor_cpu_s"),
+PHASES = {
+    "generation": "gen",
+    "execution wait": "judging",  # after the passes of a synchronous step, so no part of its "gen"
+    "log-probabilities": "old_log_prob",
+    "reference": "ref",
+    "update": "update_actor",
 }
-"""What else is counted: the metrics that it is the sum of, and its name in manifests of commands that collect."""
+"""Phases that are timed as such (``timing_s/<name>``)."""
+COUNTS = {
+    "responses": ("cost/responses", "requests"),
+    "prompt tokens": ("cost/prompt_tokens", "prompt_tokens"),
+    "response tokens": ("cost/response_tokens", "completion_tokens"),
+}
+"""What else is counted: the metric that it is the sum of, and its name in manifests of commands that collect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +98,8 @@ def main(config: CostConfig) -> None:
     ):
         # the steps
         log = read_learning_log(metrics)
-        counts = {name: round(sum(map(log.total, names)), 6) for name, (names, _) in COUNTS.items()}
-        waited = log.total("cost/rollout_execution_wait_s")  # GPU-seconds that waited for programs only, within "gen"
-        gpu_seconds = {
-            "generation": log.total("timing_s/gen") * log.gpus - waited,
-            "execution wait": log.total("timing_s/reward") * log.gpus + waited,
-            **{phase: log.total(f"timing_s/{name}") * log.gpus for phase, name in PHASES.items()},
-        }
+        counts = {name: log.total(metric) for name, (metric, _) in COUNTS.items()}
+        gpu_seconds = {phase: log.total(f"timing_s/{name}") * log.gpus for phase, name in PHASES.items()}
         gpu_seconds["other"] = log.seconds * log.gpus - sum(gpu_seconds.values())
 
         # what came before them
