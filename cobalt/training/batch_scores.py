@@ -15,6 +15,7 @@ import numpy as np
 from cobalt.errors import SetupError
 from cobalt.training.responses import REPEATS, SOLVED_BEFORE, TURN
 from cobalt.training.scoring import ARRIVED, INFRA, SCORE_NAMES, SCORED
+from cobalt.training.training_log import JUDGING
 
 PART_PREFIX = "reward_"
 MIN_VALID_SHARE = 0.5
@@ -52,17 +53,17 @@ def reward_metrics(
 
 
 def judging_metrics(infos: Iterable[Mapping[str, Any]], passes_end: float | None) -> dict[str, float]:
-    """``timing_s/judging``: seconds in which a step waited for programs, and did nothing else.
+    """``JUDGING``, or nothing where nothing was scored by our reward manager.
 
-    They begin with the last response's arrival at the reward, a part of ``timing_s/gen``, or at ``passes_end`` (seconds
-    since the epoch) where log-probabilities are computed meanwhile, a part of ``timing_s/adv``. Empty where nothing was
-    scored by our reward manager. ``infos``: ``reward_extra_info`` of each row.
+    Its seconds begin with the last response's arrival at the reward, a part of ``timing_s/gen``, or at ``passes_end``
+    (seconds since the epoch) where log-probabilities are computed meanwhile, a part of ``timing_s/adv``. ``infos``:
+    ``reward_extra_info`` of each row.
     """
     times = [(info[ARRIVED], info[SCORED]) for info in infos if SCORED in info]
     if not times:
         return {}
     arrived, scored = map(max, zip(*times, strict=True))
-    return {"timing_s/judging": max(0.0, scored - (passes_end or arrived))}
+    return {JUDGING: max(0.0, scored - (passes_end or arrived))}
 
 
 def turn_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:

@@ -21,11 +21,12 @@ from cobalt.errors import CobaltError
 from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps, read_metrics, resumed_step
 from cobalt.training.cluster import cause_of
 from cobalt.training.preflight import total_steps
+from cobalt.training.training_log import JUDGING, STEP_TIME
 
 REFRESH_S = 1.0
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 """Without tqdm's own rate: it would take the start-up for a step."""
-REWARD, ACCURACY, UNSCORED, SECONDS = "reward/total", "reward/acc", "reward/infra", "timing_s/step"
+REWARD, ACCURACY, UNSCORED = "reward/total", "reward/acc", "reward/infra"
 GRADIENT = "actor/grad_norm"
 STAGES = {
     "": "starting the workers, loading the model",
@@ -33,7 +34,6 @@ STAGES = {
     "ready to fit": "waiting for the first step",
 }
 """What veRL 0.9.1 logs of its start, and what comes after."""
-JUDGING = "timing_s/judging"
 MEASURED = "val-core/"
 """What the names of a validation's scores begin with."""
 MISMATCH = "rollout_corr/kl"
@@ -102,7 +102,7 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         elif values:
             rows[title] = f"{values[0]:.3f}"
     if timed:
-        rows["seconds per step"] = f"{sum(record[SECONDS] for record in timed) / len(timed):.1f}"
+        rows["seconds per step"] = f"{sum(record[STEP_TIME] for record in timed) / len(timed):.1f}"
     mismatches = [(record[MISMATCH], int(record["step"])) for record in timed if MISMATCH in record]
     if mismatches:
         rows[f"largest {MISMATCH}"] = "{:.1e}, step {}".format(*max(mismatches))
@@ -110,7 +110,7 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
     minutes = f"{(time.monotonic() - started) / 60:.1f}"
     print_summary("Training", {**rows, "minutes in all": minutes, "output": folder, "log": log})
     waited = sum(record.get(JUDGING, 0.0) for record in timed)
-    if waited > MUCH * sum(record[SECONDS] for record in timed):
+    if waited > MUCH * sum(record[STEP_TIME] for record in timed):
         print(
             f"Steps waited {waited / len(timed):.1f} s for programs, with nothing else to do: more cores, or a lower "
             "suite_cpu_limit_s for those that do not end, make this faster (docs/training.md)."
@@ -162,12 +162,12 @@ def steps_bar(
                     added, newline, _ = file.read().rpartition(b"\n")  # the last line may not be whole yet
                 offset += len(added) + len(newline)
                 records = map(json.loads, added.splitlines())
-                timed.extend(record for record in records if SECONDS in record and record["step"] > begun)
+                timed.extend(record for record in records if STEP_TIME in record and record["step"] > begun)
             if timed:
                 last = timed[-1]
-                shown = f"{told(last)}, {last[SECONDS]:.1f} s/step"
+                shown = f"{told(last)}, {last[STEP_TIME]:.1f} s/step"
                 if bar.total:
-                    recent = [record[SECONDS] for record in timed[-EDGE_STEPS:]]
+                    recent = [record[STEP_TIME] for record in timed[-EDGE_STEPS:]]
                     left_s = (bar.total - last["step"]) * sum(recent) / len(recent)
                     shown += f", {bar.format_interval(left_s)} left"
                 bar.set_postfix_str(shown, refresh=False)

@@ -22,7 +22,8 @@ from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_step
 from cobalt.sandbox.inside.kernel import die_with_parent
 from cobalt.training.checkpoints import refuse_full
 from cobalt.training.cluster import KILLED, logger_variables
-from cobalt.training.console import SECONDS, steps_bar, without_update
+from cobalt.training.console import steps_bar, without_update
+from cobalt.training.training_log import STEP_TIME
 
 LOG_FILE = "train.log"
 LOSS, GRADIENT = "train/loss", "train/grad_norm"
@@ -78,7 +79,7 @@ def train_in_processes(
     shown: dict[str, Any] = {"steps": len(timed)}
     if timed:
         shown["loss, first and last step"] = f"{timed[0][LOSS]:.4f}, {timed[-1][LOSS]:.4f}"
-        shown["seconds per step"] = f"{sum(step[SECONDS] for step in timed) / len(timed):.1f}"
+        shown["seconds per step"] = f"{sum(step[STEP_TIME] for step in timed) / len(timed):.1f}"
     print_summary("Training", {**shown, **without_update(timed, GRADIENT), "output": folder, "log": log})
     print_next(f"bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
 

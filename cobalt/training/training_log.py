@@ -19,6 +19,8 @@ STEP_TIME = "timing_s/step"
 """Seconds of one step as veRL measures it: with its checkpoint, without the validation after it."""
 SAVE_TIME = "timing_s/save_checkpoint"
 """The part of a step's seconds that is neither rollout nor reward nor update."""
+JUDGING = "timing_s/judging"
+"""Seconds in which a step waited for programs, and did nothing else."""
 BUDGET_UNITS = ("responses", "gpu_seconds")
 """Units of a budget. Seconds exclude start-up, validation and checkpoints."""
 VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
