@@ -1,7 +1,7 @@
 """``verl_preproc_{single,multi}_turn.py``: JSONL to the parquet files that veRL's ``RLHFDataset`` reads.
 
 One row per prompt, in file order, written in row groups of bounded size. Validation prompts must be unique because veRL
-groups validation samples by prompt text: repeated ones are dropped from ``test.parquet`` and counted.
+0.5.0 groups validation samples by prompt text: repeated ones are dropped from ``test.parquet`` and counted.
 """
 
 import hashlib

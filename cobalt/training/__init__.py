@@ -1,4 +1,4 @@
-"""Contextual-bandit GRPO on veRL 0.9.1, by subclasses and registered names. ``cpu`` alone replaces two names of veRL.
+"""Contextual-bandit GRPO on veRL 0.9.1: subclasses, registered names, and few names replaced where these do not reach.
 
 - ``scoring``, ``responses``, ``manager``: the reward, computed for each response as soon as it is generated.
 - ``config``, ``preflight``: the recipes' settings, and what is refused before anything starts.
