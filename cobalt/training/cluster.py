@@ -29,6 +29,13 @@ KILLED = "{} was killed, perhaps for want of memory, or crashed; run the same co
 RAY_ENDED = (
     "Ray or one of its nodes has ended; run the same command again to go on, after `ray start` if the cluster is yours"
 )
+COMPILING = {
+    # FlashAttention 4 would compile for half a minute at each start
+    "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1",
+    # Liger's own choice on Hopper compiles for each length of a micro-batch, which takes longer than the update
+    "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",
+}
+"""Environment variables that say what is compiled, and how often."""
 ENGINE_ERROR = "EngineDeadError"
 """vLLM's, by its name: on CPU cores there is no vLLM to import it from."""
 
@@ -61,10 +68,7 @@ def process_variables(config: Any) -> dict[str, str]:
         "TRANSFER_QUEUE_ENABLE": "1",
         # veRL keeps vLLM from storing what it compiles, so each start would compile again
         "VLLM_DISABLE_COMPILE_CACHE": "0",
-        # FlashAttention 4 compiles for half a minute, and would at each start
-        "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1",
-        # Liger's own choice on Hopper compiles for each length of a micro-batch, which takes longer than the update
-        "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",
+        **COMPILING,
         WEIGHTS_VARIABLE: config.cobalt.loss_weights,
         BASE_RANK: str(secrets.randbits(48)),
         "VERL_ENGINE_VENDOR": SHARED_ENGINE if config.cobalt.share_prompts else PLAIN_ENGINE,

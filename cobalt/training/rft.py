@@ -18,7 +18,7 @@ from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import refuse_unwritable, tell_other_origin
 from cobalt.records.training_run import resumed_step
-from cobalt.training.cluster import cpu_variables
+from cobalt.training.cluster import COMPILING, cpu_variables
 from cobalt.training.config import ROOM, SHARED_ENGINE, WEIGHTS_VARIABLE
 from cobalt.training.hydra_main import OPTIONS, defaults, hydra_command
 from cobalt.training.preflight import (
@@ -180,7 +180,7 @@ def train(config: Any, _given: Collection[str], own: argparse.Namespace) -> None
     variables = {
         WEIGHTS_VARIABLE: TOKENS,
         "VERL_ENGINE_VENDOR": SHARED_ENGINE,
-        "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",  # as in ``runner``
+        **COMPILING,
     }
     if config.cobalt.backend == CPU_BACKEND:
         variables |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu", **cpu_variables(processes)}
