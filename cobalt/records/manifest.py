@@ -162,17 +162,22 @@ class Manifest:
 
     def refuse_other_content(self) -> None:
         """Raise ``InputError`` if the output was made or begun with other settings, or has no manifest."""
-        begun = (self.output, journal_path(self.output))
-        if not any(path.exists() and path.stat().st_size for path in begun):
+        begun = self.written()
+        if not begun:
             return
         if not self.path.exists():
-            raise InputError.at(self.output, None, "exists but has no manifest; move it away or choose another output")
+            raise InputError.at(min(begun), None, "exists but has no manifest; move it away or choose another output")
         stored = read_manifest(self.path)
         if stored.get("content_hash") == self._fields["content_hash"]:
             return
         changed = changes(stored.get("content", {}), self._fields["content"])
         problem = f"was made with other settings ({changed}); move it away or choose another output"
         raise InputError.at(self.output, None, problem)
+
+    def written(self) -> dict[Path, tuple[int, int]]:
+        """Inode and size of the output and of its journal, of those that hold anything."""
+        found = {path: path.stat() for path in (self.output, journal_path(self.output)) if path.exists()}
+        return {path: (stat.st_ino, stat.st_size) for path, stat in found.items() if stat.st_size}
 
     def start(self) -> None:
         """Write the manifest with ``status: running``."""
@@ -195,7 +200,8 @@ def recorded_run(
 
     ``config``: all flags; ``contents``: per output the settings that shape it. Nothing is written before ``InputError``
     is raised for a missing input, an output that is an input or another output, and an output that was made with other
-    settings, or that another run is writing. If the block raises ``InputError``, things are put back as they were.
+    settings, or that another run is writing. If the block raises ``InputError`` and has written nothing, the manifest
+    is put back as it was. Otherwise it stays, ``running``: the next run goes on from there.
     """
     check_paths(inputs, list(contents), config)
     manifests = [Manifest(path, command, config, content, inputs) for path, content in contents.items()]
@@ -204,18 +210,23 @@ def recorded_run(
             held.enter_context(_alone(manifest.output))
         for manifest in manifests:
             manifest.refuse_other_content()
-        before = [manifest.path.read_bytes() if manifest.path.exists() else None for manifest in manifests]
+        before = [
+            (manifest.path.read_bytes() if manifest.path.exists() else None, manifest.written())
+            for manifest in manifests
+        ]
         for manifest in manifests:
             manifest.start()
         try:
             yield manifests[0]
         except InputError:
-            for manifest, old in zip(manifests, before, strict=True):
+            for manifest, (old, written) in zip(manifests, before, strict=True):
+                if manifest.written() != written:
+                    continue
                 if old is not None:
                     manifest.path.write_bytes(old)
-                elif not manifest.output.exists() or manifest.output.stat().st_size == 0:
-                    manifest.path.unlink()
-                    manifest.output.unlink(missing_ok=True)
+                else:
+                    for path in (manifest.path, manifest.output, journal_path(manifest.output)):
+                        path.unlink(missing_ok=True)
             raise
         for manifest in manifests:
             manifest.counts, manifest.origin = manifests[0].counts, manifests[0].origin

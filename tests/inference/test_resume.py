@@ -164,6 +164,45 @@ async def test_an_interrupted_run_goes_on_from_its_journal_with_the_same_setting
     assert len(again.requests) <= 45 - 20 + 2, "only what was in flight is generated again"
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_refused_run_keeps_its_finished_turns_and_goes_on(
+    problems: Path, tmp_path: Path, is_known: bool
+) -> None:
+    class Breaking(ScriptedEngine):
+        async def generate(self, messages, sampling, seed):
+            answer = await super().generate(messages, sampling, seed)
+            return answer if len(self.requests) < 4 else answer.text
+
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    if is_known:  # a finished run whose input has changed
+        await run_plan(make_plan(write_problems(problems, 1), plan.output_file))
+        write_problems(problems, 5)
+    with pytest.raises(InputError, match="gave no Completion"):
+        await run_plan(plan, Breaking(max_in_flight=1))
+    assert json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["status"] == "running"
+    again = ScriptedEngine()
+    assert by_id(await run_plan(plan, again)) == await undisturbed(problems, tmp_path)
+    assert len(again.requests) <= 45 - 9 * is_known - 2
+
+
+async def test_a_run_that_is_refused_at_once_leaves_no_file(problems: Path, tmp_path: Path) -> None:
+    class Useless(ScriptedEngine):
+        async def generate(self, messages, sampling, seed):
+            return "text"
+
+    with pytest.raises(InputError, match="gave no Completion"):
+        await run_plan(make_plan(problems, tmp_path / "out.jsonl"), Useless())
+    assert not list(tmp_path.glob("out.jsonl*"))
+
+
+async def test_a_journal_without_a_manifest_is_named(problems: Path, tmp_path: Path) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    await run_interrupted(plan, ScriptedEngine(max_in_flight=1), requests=4)
+    (tmp_path / "out.jsonl.manifest.json").unlink()
+    with pytest.raises(InputError, match=r"out\.jsonl\.journal: exists but has no manifest"):
+        await run_plan(plan)
+
+
 async def test_a_second_run_on_the_same_output_is_refused(problems: Path, tmp_path: Path) -> None:
     class Twice(ScriptedEngine):
         refused = 0
