@@ -25,7 +25,7 @@ from cobalt.extraction import Rule, extract_code, rules_differ
 from cobalt.records import RecordFile, TestCases, id_key, row_hash
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import check_paths, origin_of, recorded_run, refuse_infra_rate, tell_other_origin
-from cobalt.records.rows import MultiTurn, Rates, raw_responses, read_rows
+from cobalt.records.rows import Evaluated, MultiTurn, Rates, raw_responses, read_rows
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 
 
@@ -89,7 +89,7 @@ async def _evaluate(
 
                 async def evaluate(row: MultiTurn) -> None:
                     input_hash = row_hash(row.row)
-                    stored = output.get(row.id, input_hash)
+                    stored = output.get(row.id, input_hash, lambda record: Evaluated.read(record).row)
                     result = {
                         **await evaluate_record(row, stored, execution, config.extraction),
                         "input_hash": input_hash,

@@ -170,6 +170,12 @@ def judge(config: JudgeConfig) -> None:
     refuse_infra_rate(counts["infra_errors"], counts["votes"], "votes", config.max_infra_rate, causes)
 
 
+def votes_of(record: dict[str, Any]) -> tuple[dict[str, Any], list[Vote]]:
+    """A stored record and its votes."""
+    columns = zip(record["responses"], record["usage"], strict=True)
+    return record, [Vote(text, Usage(**used)) for text, used in columns]
+
+
 def read_cases(path: Path, invalid: InvalidLines) -> list[dict[str, Any]]:
     """Hacking cases with their ``judge_seq_id``. Refuses two of the same.
 
@@ -205,10 +211,7 @@ async def judge_cases(
             async with slots:
                 return await cast_vote(config, engine, texts.messages(case), name, number, vote)
 
-        votes = [Vote(None, Usage())] * config.num_completions
-        if (old := stored.get(name, input_hash)) is not None:
-            columns = zip(old["responses"], old["usage"], strict=True)
-            votes = [Vote(text, Usage(**used)) for text, used in columns]
+        old, votes = stored.get(name, input_hash, votes_of) or (None, [Vote(None, Usage())] * config.num_completions)
         complete = await asyncio.gather(*(ask(number, vote) for number, vote in enumerate(votes)))
         failures = [vote.infra_error for vote in complete if vote.infra_error is not None]
         causes.update(failures)

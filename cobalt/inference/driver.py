@@ -13,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from cobalt.cli.tasks import Slots
@@ -140,8 +141,8 @@ class Driver:
         """One problem: all of its conversations, side by side, and its record. Nothing if an earlier run did it."""
         config, counts = self.config, self.counts
         firsts = problem.first_responses_N
-        turns_NT, are_done = turns_of_record(self.output.get(problem.id, problem.input_hash), config.multi_turn)
-        if not are_done:
+        turns_NT = turns_in(self.output, problem.id, problem.input_hash, config.multi_turn)
+        if not are_done(turns_NT):
             runs: Runs = {}  # equal programs of the problem run once
             recorded_NT = turns_NT or [[]] * (config.num_completions if firsts is None else len(firsts))
             tasks = [
@@ -226,9 +227,7 @@ class Driver:
         entry = {"id": [problem.id, sample, number], "input_hash": f"{problem.input_hash}/{self.journal_version}"}
         known = recorded[number] if recorded else None
         if known is None or known.failed:
-            row = self.journal.get(entry["id"], entry["input_hash"])
-            if row is not None:
-                known = Turn(row["response"], row["usage"], ResultRecord.from_record(row["result"]))
+            known = self.journal.get(entry["id"], entry["input_hash"], _turn_of_journal) or known
         if known is not None and not known.failed:
             return known
         if known is not None and known.usage is not None:  # only its program could not be run
@@ -270,8 +269,7 @@ def unfinished(output: RecordFile, multi_turn: bool) -> Callable[[Record], bool]
         problem, input_hash = turn["id"][0], turn["input_hash"].rpartition("/")[0]
         key = id_key(problem), input_hash
         if key not in known:
-            _, are_done = turns_of_record(output.get(problem, input_hash), multi_turn)
-            known[key] = not are_done
+            known[key] = not are_done(turns_in(output, problem, input_hash, multi_turn))
         return known[key]
 
     return needed
@@ -324,15 +322,33 @@ def record_of(
     return {**problem.row, **fields, "extraction": config.extraction, "input_hash": problem.input_hash}
 
 
-def turns_of_record(record: Record | None, multi_turn: bool) -> tuple[list[list[Turn]], bool]:
-    """``turns_NT`` of an output record, and whether there is one and none of its turns has failed."""
-    if record is None:
-        return [], False
+def turns_in(output: RecordFile, id_: Any, input_hash: str, multi_turn: bool) -> list[list[Turn]]:
+    """``turns_NT`` of a problem's record; empty if there is none."""
+    return output.get(id_, input_hash, partial(turns_of_record, multi_turn=multi_turn)) or []
+
+
+def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
+    """``turns_NT`` of an output record."""
     names = ("raw_responses", "usage", "public_exec_results") if multi_turn else ("responses", "usage", "exec_results")
     columns = [record[name] if multi_turn else [record[name]] for name in names]
     turns_TN = [
-        [Turn(text, usage, ResultRecord.from_record(result)) for text, usage, result in zip(*row, strict=True)]
+        [_turn(text, usage, result) for text, usage, result in zip(*row, strict=True)]
         for row in zip(*columns, strict=True)
     ]
-    turns_NT = [list(turns) for turns in zip(*turns_TN, strict=True)]
-    return turns_NT, not any(turn.failed for turns in turns_NT for turn in turns)
+    return [list(turns) for turns in zip(*turns_TN, strict=True)]
+
+
+def _turn_of_journal(row: Record) -> Turn:
+    return _turn(row["response"], row["usage"], row["result"])
+
+
+def _turn(text: Any, usage: Any, result: Any) -> Turn:
+    """A stored turn. Raises ``TypeError`` for values of other types."""
+    if not isinstance(text, str) or not isinstance(usage, dict | None):
+        raise TypeError("a turn has a text and its usage")
+    return Turn(text, usage, ResultRecord.from_record(result))
+
+
+def are_done(turns_NT: list[list[Turn]]) -> bool:
+    """Whether there are turns, and none of them has failed."""
+    return bool(turns_NT) and not any(turn.failed for turns in turns_NT for turn in turns)

@@ -37,7 +37,7 @@ from cobalt.prompts import (
 from cobalt.records import RecordFile, id_key, row_hash
 from cobalt.records.jsonl import InvalidLines, Record, checked_rows, load_json, parse_line
 from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
-from cobalt.records.rows import Problem, read_rows
+from cobalt.records.rows import MultiTurn, Problem, read_rows
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 
 EPISODES = "episode_*.json"  # as rLLM names its files
@@ -248,7 +248,7 @@ async def main(config: TrajectoriesConfig) -> None:
                 async def replay(problem: Problem) -> None:
                     texts_N = answers[id_key(problem.id)]
                     input_hash = row_hash({**problem.row, "answers": texts_N, "turns": turns})
-                    record = output.get(problem.id, input_hash)
+                    record = output.get(problem.id, input_hash, lambda record: MultiTurn.read(record).row)
                     if record is None or any(None in rates_N for rates_N in record["public_pass_rates"]):
                         row = {name: value for name, value in problem.row.items() if name not in SINGLE_TURN}
                         known = ProblemRow(row, input_hash, problem.public_test_cases, None)

@@ -25,6 +25,8 @@ Record = dict[str, Any]
 T = TypeVar("T")
 Raw = TypeVar("Raw")
 
+DAMAGED = (ValueError, TypeError, LookupError, AttributeError)
+"""What code raises that meets a stored record of another shape."""
 GZIP_MAGIC = b"\x1f\x8b"
 OTHER_KINDS = {b"PAR1": ("a parquet file", "parquet"), b"[": ("a JSON array", "json")}
 """What files begin with that hold rows but are no JSONL, and the name that ``datasets`` has for their kind."""
@@ -305,8 +307,8 @@ class RecordFile:
                     break
                 try:
                     self._remember(parse_line(raw), end, needed)
-                except ValueError as error:
-                    raise InputError.at(self.path, number, str(error)) from None
+                except DAMAGED as error:
+                    raise self._damaged(number, error) from None
                 end += len(raw)
             self._file.truncate(end)
         except InputError:
@@ -333,10 +335,24 @@ class RecordFile:
         for id_ in ids:
             self._places.pop(id_key(id_), None)
 
-    def get(self, id_: Any, input_hash: str) -> Record | None:
-        """The stored record of this id if it was made from the same input row, else None."""
+    def get(self, id_: Any, input_hash: str, parse: Callable[[Record], T] = lambda row: row) -> T | None:
+        """What ``parse`` makes of the stored record of this id if it was made from the same input row, else None.
+
+        Raises ``InputError`` that names the line if ``parse`` fails.
+        """
         key = id_key(id_)
-        return self._read(key) if key in self._places and self._places[key][1] == input_hash else None
+        if key not in self._places or self._places[key][1] != input_hash:
+            return None
+        try:
+            return parse(self._read(key))
+        except DAMAGED as error:
+            with open(self.path, "rb") as file:
+                number = file.read(self._places[key][0]).count(b"\n") + 1
+            raise self._damaged(number, error) from None
+
+    def _damaged(self, number: int, error: Exception) -> InputError:
+        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        return InputError.at(self.path, number, f"{told}; delete this line to have its record made again")
 
     def _read(self, key: str) -> Record:
         with open(self.path, "rb") as file:

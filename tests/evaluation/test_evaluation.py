@@ -156,6 +156,17 @@ def test_infra_failures_are_excluded_then_retried_alone(
     assert healed == read_rows(made[0] / "out.jsonl")
 
 
+def test_a_damaged_record_of_an_earlier_evaluation_is_named(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
+    output = tmp_path / "eval.jsonl"
+    rows = evaluate(trajectories, output)
+    del rows[1]["all_pass_rates"]
+    write_jsonl(output, rows)
+    with pytest.raises(InputError, match=r"eval\.jsonl: line 2: field 'all_pass_rates'.*delete this line"):
+        evaluate(trajectories, output)
+
+
 def test_a_turn_never_taken_stays_open(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
     rows = read_rows(trajectories)
     rows[0]["conversations"][1] = rows[0]["conversations"][1][:4]

@@ -185,6 +185,38 @@ async def test_a_refused_run_keeps_its_finished_turns_and_goes_on(
     assert len(again.requests) <= 45 - 9 * is_known - 2
 
 
+@pytest.mark.parametrize("turns", [None, 2])
+async def test_a_damaged_record_of_an_earlier_run_is_named(problems: Path, tmp_path: Path, turns: int | None) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl", num_turns=turns)
+    rows = await run_plan(plan)
+    texts, results = ("responses", "exec_results") if turns is None else ("raw_responses", "public_exec_results")
+    for change, told in (
+        ({texts: None}, "TypeError"),
+        ({results: "x"}, "delete"),
+        ({results: [["x"] * 3] * 3}, "TypeError"),
+        ({}, f"KeyError: '{texts}'"),
+    ):
+        damaged = {**rows[3], **change}
+        if not change:
+            del damaged[texts]
+        write_jsonl(plan.output_file, [*rows[:3], damaged, rows[4]])
+        with pytest.raises(InputError, match=rf"out\.jsonl: line 4: .*{told}.* this line"):
+            await run_plan(plan)
+    write_jsonl(plan.output_file, [*rows[:3], rows[4]])
+    assert await run_plan(plan) == rows
+
+
+async def test_a_damaged_journal_is_named(problems: Path, tmp_path: Path) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    await run_interrupted(plan, ScriptedEngine(max_in_flight=1), requests=4)
+    journal = journal_path(plan.output_file)
+    row = read_rows(journal)[0]
+    for damaged, told in (({**row, "result": "x"}, "line 1: TypeError"), ({"id": row["id"]}, "line 1: KeyError")):
+        write_jsonl(journal, [damaged])
+        with pytest.raises(InputError, match=rf"journal: {told}"):
+            await run_plan(plan)
+
+
 async def test_a_run_that_is_refused_at_once_leaves_no_file(problems: Path, tmp_path: Path) -> None:
     class Useless(ScriptedEngine):
         async def generate(self, messages, sampling, seed):
