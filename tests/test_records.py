@@ -161,6 +161,20 @@ def test_records_that_the_input_lacks_are_not_dropped_unsaid(tmp_path: Path) -> 
             file.refuse_loss([1, 2])
 
 
+def test_records_of_other_rows_with_the_same_ids_are_not_replaced_unsaid(tmp_path: Path) -> None:
+    with RecordFile(tmp_path / "out.jsonl") as file:
+        for id_ in range(4):
+            file.append({"id": id_, "input_hash": f"h{id_}", "failed": id_ == 3})
+
+        def refuse(*hashes: str) -> None:
+            file.refuse_other_input(enumerate(hashes), lambda row: not row["failed"])
+
+        refuse("h0", "h1", "h2", "h3", "new")
+        refuse("h0", "other", "other", "other")  # the last was to be made again anyway
+        with pytest.raises(InputError, match=r"out\.jsonl: 3 of its 4 records .* \(such as 0\).*another output"):
+            refuse("other", "other", "other", "h3")
+
+
 def test_a_link_to_an_output_stays_one(tmp_path: Path) -> None:
     link, target = tmp_path / "link.jsonl", tmp_path / "elsewhere.jsonl"
     link.symlink_to(target)

@@ -70,7 +70,7 @@ async def _evaluate(
     check_paths([config.input_file, *([config.compare] if config.compare else [])], [config.output_file])
     invalid = InvalidLines(config.skip_invalid)
     checked = exportable(config.input_file, rows(invalid)) if config.export else rows(invalid)
-    ids, labels = zip(*((row.id, row.feedback) for row in checked), strict=True)
+    ids, hashes, labels = zip(*((row.id, row_hash(row.row), row.feedback) for row in checked), strict=True)
     one_label(config.input_file, set(labels))
     if config.compare and not {id_key(id_) for id_ in ids} & {id_key(other.id) for other in others}:
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
@@ -86,6 +86,7 @@ async def _evaluate(
             counts = {"samples": 0, "programs": 0, "extraction_differs": 0, "infra_errors": 0}
             with RecordFile(config.output_file) as output, progress_bar(total=len(ids), unit="problem") as bar:
                 output.refuse_loss(ids)
+                output.refuse_other_input(zip(ids, hashes, strict=True), has_all_feedback)
 
                 async def evaluate(row: MultiTurn) -> None:
                     input_hash = row_hash(row.row)
@@ -111,6 +112,11 @@ async def _evaluate(
             run.counts = {**read, **counts, **execution.work_done()}
             run.origin = {**origin_of(config.input_file), "checker": described["checker"]}
     return {**read, **counts}, described, execution.work_done()
+
+
+def has_all_feedback(record: Record) -> bool:
+    """Whether no infrastructure failure ended one of its conversations: then the run that made it was finished."""
+    return not any(result.get("infra_error") for results in record.get("public_exec_results", ()) for result in results)
 
 
 async def evaluate_record(

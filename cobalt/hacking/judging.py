@@ -233,6 +233,8 @@ async def judge_cases(
 
     with RecordFile(config.output_file, id_field="judge_seq_id") as stored:
         stored.refuse_loss(names)
+        hashes = ((case["judge_seq_id"], row_hash(case)) for case in cases)
+        stored.refuse_other_input(hashes, lambda record: record["infra_error"] is None)
         with progress_bar(total=len(cases), unit="case") as bar:
             await asyncio.gather(*map(judge_case, cases))
         stored.finish(names)

@@ -327,6 +327,11 @@ def turns_in(output: RecordFile, id_: Any, input_hash: str, multi_turn: bool) ->
     return output.get(id_, input_hash, partial(turns_of_record, multi_turn=multi_turn)) or []
 
 
+def is_done(record: Record, multi_turn: bool) -> bool:
+    """Whether none of the record's turns has failed."""
+    return are_done(turns_of_record(record, multi_turn))
+
+
 def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
     """``turns_NT`` of an output record."""
     names = ("raw_responses", "usage", "public_exec_results") if multi_turn else ("responses", "usage", "exec_results")

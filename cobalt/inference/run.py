@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from cobalt.cli.console import MUCH, print_summary, progress_bar
@@ -12,7 +13,7 @@ from cobalt.cli.prompt_flags import InstructionCheck
 from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.inference.conversation import HISTORY_RULE
-from cobalt.inference.driver import Driver, OtherProblemFeedback, ProblemRow, unfinished
+from cobalt.inference.driver import Driver, OtherProblemFeedback, ProblemRow, is_done, unfinished
 from cobalt.inference.engines import Engine, open_engine
 from cobalt.inference.flags import InferenceConfig, LitellmConfig
 from cobalt.prompts import PromptSet, described, prompt_content
@@ -60,9 +61,10 @@ async def main(
     # The input is read whole and checked before anything is written. Later it is read again, problem by problem.
     invalid = InvalidLines(flags.skip_invalid)
     check = InstructionCheck(prompts, flags.prompts is not None)
-    ids, conversations = [], 0
+    ids, hashes, conversations = [], [], 0
     for problem in read_problems(flags, invalid, check):
         ids.append(problem.id)
+        hashes.append(problem.input_hash)
         conversations += len(problem.first_responses_N or ()) or flags.num_completions
     check.tell(flags.input_file)
 
@@ -81,6 +83,7 @@ async def main(
         with recorded_run(command, settings, [flags.input_file], {flags.output_file: content}) as run:
             with RecordFile(flags.output_file) as output:
                 output.refuse_loss(ids)
+                output.refuse_other_input(zip(ids, hashes, strict=True), partial(is_done, multi_turn=flags.multi_turn))
                 needed = unfinished(output, flags.multi_turn)
                 with RecordFile(journal_path(flags.output_file), needed=needed) as journal:
                     version = content_hash(content)

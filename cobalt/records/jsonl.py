@@ -335,7 +335,7 @@ class RecordFile:
         for id_ in ids:
             self._places.pop(id_key(id_), None)
 
-    def get(self, id_: Any, input_hash: str, parse: Callable[[Record], T] = lambda row: row) -> T | None:
+    def get(self, id_: Any, input_hash: str | None, parse: Callable[[Record], T] = lambda row: row) -> T | None:
         """What ``parse`` makes of the stored record of this id if it was made from the same input row, else None.
 
         Raises ``InputError`` that names the line if ``parse`` fails.
@@ -375,6 +375,19 @@ class RecordFile:
                 f"{len(lost)} of its {len(self._places)} records have ids that the input lacks (such as {min(lost)})"
             )
             raise InputError.at(self.path, None, f"{problem}; give the whole input, or choose another output")
+
+    def refuse_other_input(self, hashes: Iterable[tuple[Any, str]], is_done: Callable[[Record], bool]) -> None:
+        """Raise ``InputError`` if most records are done, and were made from other rows than the input has at their ids.
+
+        ``hashes``: ids and hashes of the input's rows. Of these some may have changed, and an earlier stage may have
+        completed those whose records are not done.
+        """
+        other = [id_ for id_, input_hash in hashes if self._places.get(id_key(id_), (0, input_hash))[1] != input_hash]
+        done = [id_ for id_ in other if self.get(id_, self._places[id_key(id_)][1], is_done)]
+        if 2 * len(done) > len(self):
+            told = f"{len(done)} of its {len(self)} records were made from other rows with the same ids (such as"
+            told += f" {done[0]!r}), and would be replaced; choose another output, or move this one away"
+            raise InputError.at(self.path, None, told)
 
     def finish(self, ids: Iterable[Any]) -> int:
         """Rewrite the file atomically: the records of ``ids``, in that order, each once. Returns their number."""

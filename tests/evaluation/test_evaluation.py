@@ -167,6 +167,19 @@ def test_a_damaged_record_of_an_earlier_evaluation_is_named(
         evaluate(trajectories, output)
 
 
+def test_the_evaluation_of_other_trajectories_is_not_replaced(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
+    output, other = tmp_path / "eval.jsonl", tmp_path / "other.jsonl"
+    rows = evaluate(trajectories, output)
+    write_jsonl(other, [{**row, "seed": 2} for row in read_rows(trajectories)])
+    with pytest.raises(InputError, match=r"eval\.jsonl: 6 of its 6 records were made from other rows.*another output"):
+        evaluate(other, output)
+    assert read_rows(output) == rows
+    write_jsonl(other, [{**row, "seed": 2} if row["id"] < 3 else row for row in read_rows(trajectories)])
+    assert [row.get("seed") for row in evaluate(other, output)] == [2, 2, 2, None, None, None]
+
+
 def test_a_turn_never_taken_stays_open(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
     rows = read_rows(trajectories)
     rows[0]["conversations"][1] = rows[0]["conversations"][1][:4]

@@ -112,6 +112,30 @@ async def test_an_input_that_grew_or_changed(problems: Path, tmp_path: Path) -> 
     assert len(engine.requests) == 3 * 9
 
 
+async def test_results_of_another_single_turn_file_are_not_replaced(problems: Path, tmp_path: Path) -> None:
+    first, other = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    for seed, output in enumerate((first, other)):
+        await run_plan(make_plan(problems, output, num_turns=None, seed=seed))
+    output = tmp_path / "out.jsonl"
+    before = await run_plan(make_plan(first, output, from_scratch=False))
+    with pytest.raises(InputError, match=r"out\.jsonl: 5 of its 5 records were made from other rows"):
+        await run_plan(make_plan(other, output, from_scratch=False))
+    assert read_rows(output) == before
+
+
+async def test_a_completed_single_turn_file_completes_what_was_made_from_it(problems: Path, tmp_path: Path) -> None:
+    single, output = tmp_path / "single.jsonl", tmp_path / "out.jsonl"
+    engine = ScriptedEngine()
+    engine.failing = lambda messages, seed: seed % 2 == 0
+    for failing in (engine, None):
+        for plan in (
+            make_plan(problems, single, num_turns=None, max_infra_rate=1.0),
+            make_plan(single, output, from_scratch=False, max_infra_rate=1.0),
+        ):
+            rows = await run_plan(plan, failing)
+    assert not any(None in rates for row in rows for rates in row["public_pass_rates"])
+
+
 async def run_interrupted(plan: Any, engine: ScriptedEngine, requests: int, service: Any = None) -> None:
     """Run ``plan`` until the engine has had so many requests, then break it off."""
 
