@@ -49,8 +49,11 @@ RETRIES = 16
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8
 UNREADABLE = (ValueError, RecursionError)
 """Errors of an answer that is no JSON, or none of a chat."""
-STOPPING = {401, 403, 404}
+REFUSED_KEY = {401, 403}
+STOPPING = {*REFUSED_KEY, 404}
 """HTTP statuses that concern the key, the rights or the model's name. Every other request would meet them too."""
+LIST_TIMEOUT_S = 30
+"""A server that has not listed its models by then does not answer."""
 DEFAULT_IN_FLIGHT = 64
 """Requests in flight to an API behind LiteLLM."""
 URL_VARIABLE = "COBALT_VLLM_URL"
@@ -181,12 +184,17 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
     ) as client:
         at = without_userinfo(base)
         try:
-            listed = await client.with_options(max_retries=0).models.with_raw_response.list()
+            asking = client.with_options(max_retries=0, timeout=LIST_TIMEOUT_S)
+            listed = await asking.models.with_raw_response.list()
             models = list(listed.parse().data)
-        except (openai.OpenAIError, httpx.InvalidURL, AttributeError, *UNREADABLE) as error:
+            served = [model.id for model in models]
+        except (openai.OpenAIError, httpx.InvalidURL, AttributeError, TypeError, *UNREADABLE) as error:
             reason = _clean(error, [client.api_key])
+            if getattr(error, "status_code", None) in REFUSED_KEY:
+                raise SetupError(f"{at} refuses the key ({reason}); put its key into {TOKEN_VARIABLE}") from None
             raise SetupError(f"no vLLM app or other server at {at}{via_proxy(base)} ({reason}); {START_HINT}") from None
-        served = [model.id for model in models]
+        if not models:
+            raise SetupError(f"the server at {at} lists no model; start it with one")
         fitting = [model for model in models if flags.model is None or is_model(model.id, flags.model)]
         if not fitting:
             raise InputError(f"--model {flags.model}, but the server at {at} serves {', '.join(served)}")
@@ -204,13 +212,16 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
 
 
 def _refuse_no_url(base: str, given_by: str) -> None:
-    """Raise ``InputError``, which does not show the address: a key may be in it."""
+    """Raise ``InputError``, which shows no key that may be in the address."""
     import httpx
 
     try:
-        httpx.URL(base)
+        url = httpx.URL(base)
     except httpx.InvalidURL as error:
         raise InputError(f"{given_by} is no address: {error}") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        meant = "http://localhost:8801/v1" if "://" in base else without_userinfo(f"http://{base.lstrip('/')}")
+        raise InputError(f"{given_by} is no address that begins with http:// or https://; did you mean {meant}?")
 
 
 def is_about_context(error: Any) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,52 @@ async def test_what_is_no_address_is_refused_at_once(client: str, address: str) 
 
 
 @both_clients
+@pytest.mark.parametrize(
+    ("address", "meant"),
+    [
+        ("key@localhost:8801/v1", "http://localhost:8801/v1"),
+        ("http:///v1", "http://localhost:8801/v1"),
+        ("ftp://host/v1", "http://localhost:8801/v1"),
+        ("127.0.0.1:8801/v1", "http://127.0.0.1:8801/v1"),
+    ],
+)
+async def test_an_address_without_its_beginning_is_refused(client: str, address: str, meant: str) -> None:
+    if client == "openai":
+        opened = open_openai_engine(OpenWeightConfig(api_base=address))
+    else:
+        opened = open_litellm_engine(LitellmConfig(model_name="openai/local", api_base=address))
+    with pytest.raises(InputError, match=rf"did you mean {meant}\?$"):
+        async with opened:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("code", "content", "told"),
+    [
+        (200, b'{"data": null}', "no vLLM app or other server"),
+        (200, b'{"data": ["m"]}', "no vLLM app or other server"),
+        (200, b'{"data": []}', "lists no model; start it with one"),
+        (401, b'{"error": "no"}', "refuses the key .*; put its key into COBALT_HTTP_TOKEN"),
+        (403, b'{"error": "no"}', "refuses the key .*; put its key into COBALT_HTTP_TOKEN"),
+    ],
+)
+async def test_a_server_that_lists_no_model_says_why(
+    monkeypatch: pytest.MonkeyPatch, code: int, content: bytes, told: str
+) -> None:
+    monkeypatch.setattr("api_server.Handler.do_GET", lambda self: self.send(code, content))
+    with api_server(lambda body, attempt: ("ok", {})) as server, pytest.raises(SetupError, match=told):
+        await ask(server, "openai")
+
+
+async def test_a_server_that_never_lists_its_models_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cobalt.inference.endpoints.LIST_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("api_server.Handler.do_GET", lambda self: time.sleep(3))
+    with api_server(lambda body, attempt: ("ok", {})) as server, pytest.raises(SetupError, match="timed out"):
+        async with open_openai_engine(OpenWeightConfig(api_base=server.base)):
+            pass
+
+
+@both_clients
 async def test_lasting_trouble_is_an_infra_error_that_names_its_kind_once(client: str) -> None:
     down = api_server(lambda body, attempt: ("status", {"code": 500}))
     with down as server, pytest.raises(InfraError, match=r"^InternalServerError: (?!.*InternalServerError)"):
@@ -282,7 +329,6 @@ async def test_trouble_that_may_pass_does_not_stop_the_run(capsys: pytest.Captur
     ("model_name", "api_base", "key", "complaint"),
     [
         ("openai/local", "http://127.0.0.1:1/v1", KEY, "no connection to http"),
-        ("openai/local", "no-address", KEY, "no connection to no-address"),
         ("gpt-5-mini-2025-08-07", None, None, "Missing credentials"),
         ("some-model", "http://127.0.0.1:1/v1", None, "LLM Provider NOT provided"),
     ],
