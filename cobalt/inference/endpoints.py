@@ -85,7 +85,7 @@ class OpenAIEngine:
         self, client: Any, model_id: str, max_in_flight: int | None, context: int | None, more: Mapping[str, Any]
     ):
         self._client, self.model_id, self._max_in_flight, self._pace = client, model_id, max_in_flight, Pace()
-        self._context, self._more = context, more
+        self._context, self._more, self._counts_tokens = context, more, True
 
     @property
     def max_in_flight(self) -> int:
@@ -128,8 +128,11 @@ class OpenAIEngine:
         )
         response, retries = await trying(self._answer, request)
         completion = _completion(response)
+        if getattr(response, "usage", None) is None and self._counts_tokens:
+            self._counts_tokens = False
+            tqdm.write("note: the server's answers have no usage; their tokens are not counted", file=sys.stderr)
         was_retried = retries > 0 or trying.statistics["attempt_number"] > 1
-        self._pace.note(completion.completion_tokens, was_retried, time.monotonic())
+        self._pace.note(completion.completion_tokens or 1, was_retried, time.monotonic())
         return completion
 
     async def _answer(self, request: dict[str, Any]) -> tuple[Any, int]:
@@ -341,7 +344,7 @@ def _completion(response: Any) -> Completion:
     choice = choices[0] if isinstance(choices, list) and choices else None
     if (message := getattr(choice, "message", None)) is None:
         raise InfraError("the answer has no choice with a message")
-    tokens = [getattr(usage, f"{of}_tokens", None) for of in ("prompt", "completion")]
+    tokens = [0 if usage is None else getattr(usage, f"{of}_tokens", None) for of in ("prompt", "completion")]
     prompt_tokens, completion_tokens = (
         number if isinstance(number, int) and number >= 0 else None for number in tokens
     )

@@ -140,7 +140,6 @@ async def test_what_is_no_answer_is_an_infra_error_and_not_repeated(answer: Answ
         {"choices": [{"finish_reason": "stop"}]},
         {"choices": ["hello"]},
         {"choices": {"0": "hello"}},
-        {"usage": None},
         {"usage": [1]},
         {"usage": {"prompt_tokens": "10", "completion_tokens": "7"}},
         {"usage": {"prompt_tokens": None, "completion_tokens": 7}},
@@ -157,6 +156,16 @@ async def test_an_answer_of_odd_types_costs_no_other_request(client: str, said: 
         except InfraError:
             return
         assert client == "litellm" and answer.completion_tokens in (0, 7)  # which reads some of them
+
+
+async def test_a_server_that_counts_no_tokens_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}
+    content = json.dumps({**answer, "choices": [{"message": {"content": "hello"}}]}).encode()
+    with api_server(lambda body, attempt: ("garbage", {"content": content})) as server:
+        async with open_openai_engine(OpenWeightConfig(api_base=server.base)) as engine:
+            answers = [await engine.generate(MESSAGES, Sampling(), seed) for seed in range(2)]
+    assert [(answer.text, answer.completion_tokens) for answer in answers] == [("hello", 0)] * 2
+    assert capsys.readouterr().err.count("tokens are not counted") == 1
 
 
 @pytest.mark.parametrize("content", [b"<html>", b"[" * 200_000, b'{"data": "\xff'], ids=["a page", "deep", "torn"])
