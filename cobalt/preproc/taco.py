@@ -68,6 +68,7 @@ PREPARED = "kept: prepared already"
 FOREIGN = "kept: with instructions of another prompt set"
 UNSOLVED = "dropped: no reference solution passes every test"
 REPEATED = "dropped: id or statement of an earlier row"
+SAME_PROBLEM = "dropped: statement and tests of an earlier row"
 INFRA = "left out: infra error (a rerun tries again)"
 SEVERAL = "kept, and marked: several right answers"
 UNUSABLE_TESTS = "tests left out: cut, unreadable, or without an output"
@@ -279,7 +280,7 @@ class Preparation:
 
     def _rows(self, counts: Counter[str], quiet: bool = False) -> Iterator[Record]:
         """All rows as raw ones of TACO, checked; invalid ones are counted when they may be skipped."""
-        config, seen = self._config, set()
+        config, seen, problems = self._config, set(), set()
         self.ids = []
         invalid = InvalidLines(config.skip_invalid, quiet)
         check, valid = InstructionCheck(self.prompts, required=config.prompts is not None), 0
@@ -302,6 +303,12 @@ class Preparation:
                 continue
             seen.add(key)
             self.ids.append(row["id"])
+            tests = row.get("test_cases") if is_prepared(row) else row["input_output"]
+            problem = row_hash({"question": row["question"].split(), "tests": tests, "why": row.get("left_out")})
+            if problem in problems:
+                counts[SAME_PROBLEM] += 1  # under two ids it could be in both splits
+                continue
+            problems.add(problem)
             yield row
         if config.special_judge is not None and (number := valid + invalid.count) != (listed := len(self._special)):
             told = f"it lists {listed} problems, and the input has {number} rows: they are of different data"

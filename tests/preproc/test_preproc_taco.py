@@ -11,10 +11,11 @@ from test_taco_rows import raw
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 COMMAND = "preproc_taco"
+QUESTION = raw()["question"]
 
 
 def problem(id_: object, *solutions: str, **fields: object) -> dict:
-    return raw(id=id_, solutions=json.dumps(solutions), **fields)
+    return raw(**{"id": id_, "question": f"{QUESTION} This is {id_!r}.", "solutions": json.dumps(solutions), **fields})
 
 
 def prepare(directory: Path, rows: list[dict], *flags: object) -> int:
@@ -57,7 +58,7 @@ def test_the_log_tells_the_test_that_the_nearest_solution_fails(tmp_path: Path, 
 
 
 def test_rows_without_an_id_are_known_by_their_statement(tmp_path: Path, service: FakeService, capsys) -> None:
-    first, again, named = problem(0, "right"), problem(1, "right"), problem(2, "right")
+    first, again, named = problem(0, "right"), problem(0, "right"), problem(2, "right")
     for row in (first, again):
         del row["id"]
     assert prepare(tmp_path, [first, again, named]) == 0
@@ -65,6 +66,18 @@ def test_rows_without_an_id_are_known_by_their_statement(tmp_path: Path, service
     assert str(new).startswith("taco-") and old == 2
     assert prepare(tmp_path / "twice", [named, named]) == 2
     assert "raw.jsonl: line 2: duplicate id 2" in one_complaint(capsys)
+
+
+def test_a_problem_under_several_ids_is_kept_once(tmp_path: Path, service: FakeService) -> None:
+    rows = [problem(i, "right", question=f"{QUESTION} {i // 3}") for i in range(9)]
+    other_tests = problem(9, "right", question=f"{QUESTION} 0", outputs=["2"] * 10)
+    assert prepare(tmp_path, [*rows, other_tests], "--dev_size", 1) == 0
+    assert sorted(ids(tmp_path / "out_train.jsonl") + ids(tmp_path / "out_dev.jsonl")) == [0, 3, 6, 9]
+    report = json.loads((tmp_path / "out_dev.jsonl.manifest.json").read_text())["counts"]
+    assert report["dropped: statement and tests of an earlier row"] == 6
+    prepared = read_rows(tmp_path / "out_train.jsonl")
+    assert prepare(tmp_path / "again", [*prepared, {**prepared[0], "id": "copy"}]) == 0
+    assert ids(tmp_path / "again/out.jsonl") == [row["id"] for row in prepared]
 
 
 def test_tests_are_read_as_a_reference_solution_reads_them(tmp_path: Path, service: FakeService) -> None:
