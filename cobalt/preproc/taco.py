@@ -8,6 +8,7 @@ there. The second writes the problems with a verified solution, in the order of 
 import asyncio
 import itertools
 import os
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -484,6 +485,8 @@ class Preparation:
                 spool.seek(0)
                 lines = (line for line, split in zip(spool, splits, strict=True) if name in (split, "all"))
                 counts[f"written: {name}"] = write_lines(path, lines)
+                if counts[f"written: {name}"] == 0:
+                    print(f"note: {path} is empty: every problem names its split", file=sys.stderr)
         if config.near_duplicates:
             list_path = config.output_file.with_name(f"{config.output_file.stem}.near_duplicates.jsonl")
             write_jsonl(list_path, self._near_duplicates)
@@ -496,4 +499,5 @@ class Preparation:
         """Raise ``InputError`` if of ``unnamed`` problems, those that name no split, none is left for training."""
         size = self._config.dev_size
         if 0 < unnamed <= size:
-            raise InputError(f"--dev_size {size} leaves no training problem of the {unnamed} that name no split")
+            told = f"--dev_size {size} leaves no training problem of the {unnamed} that name no split"
+            raise InputError(f"{told}; choose a smaller --dev_size (0: no dev file)")

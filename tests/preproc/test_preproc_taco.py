@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import RESULTS, FakeService, one_complaint, read_rows, run_cobalt, run_command, write_rows
+from commands import RESULTS, ROOT, FakeService, one_complaint, read_rows, run_cobalt, run_command, write_rows
 from huggingface_hub import DatasetCard
 from test_taco_rows import raw
 
@@ -216,10 +216,27 @@ def test_old_outcomes_hold_for_another_split_but_not_for_another_seed(
     assert service.runs == [] and len(ids(tmp_path / "out_dev.jsonl")) == 1
 
 
+def test_the_row_of_the_tutorial_is_a_problem(tmp_path: Path, service: FakeService) -> None:
+    async def run(code: str | None, tests: TestCases) -> ExecutionResult:
+        sums = [str(sum(map(int, text.split()))) for text in tests.inputs_K]
+        return RESULTS["right" if sums == list(tests.outputs_K) else "wrong"](len(tests))
+
+    service.run = run  # type: ignore[method-assign]
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text()
+    assert prepare(tmp_path, [json.loads(tutorial.split("```json\n")[1].partition("```")[0])]) == 0
+    assert ids(tmp_path / "out.jsonl") == ["own-0"]
+
+
+def test_an_empty_dev_file_is_told(tmp_path: Path, service: FakeService, capsys) -> None:
+    assert prepare(tmp_path, [problem(i, "right", split="train") for i in range(3)], "--dev_size", 1) == 0
+    assert "out_dev.jsonl is empty: every problem names its split" in capsys.readouterr().err
+
+
 def test_a_dev_size_that_leaves_nothing_to_train_on_is_refused(tmp_path: Path, service: FakeService, capsys) -> None:
     rows = [problem(i, "right") for i in range(2)] + [problem("x", "wrong"), raw(id=3, question="short")]
     assert prepare(tmp_path, rows, "--dev_size", 3) == 2
-    assert "--dev_size 3 leaves no training problem of the 3" in one_complaint(capsys)
+    told = "--dev_size 3 leaves no training problem of the 3 that name no split; choose a smaller --dev_size (0: "
+    assert told in one_complaint(capsys)
     assert service.runs == []  # said before anything runs
     assert prepare(tmp_path, rows, "--dev_size", 2) == 2
     assert "--dev_size 2 leaves no training problem of the 2" in one_complaint(capsys)
