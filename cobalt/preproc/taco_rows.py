@@ -111,6 +111,8 @@ def refuse_unusable(row: Record) -> None:
     split_of(row)
     if not isinstance(row.get(SEVERAL_ANSWERS), bool | None):
         raise ValueError(f"field '{SEVERAL_ANSWERS}' must be true or false")
+    if not is_prepared(row):
+        _refuse_other_types(row)
     flags, number = None, 0
     if is_prepared(row):
         all_tests, *_ = [tests_of(row, field) for field in TEST_FIELDS]
@@ -121,6 +123,18 @@ def refuse_unusable(row: Record) -> None:
             flags, number = tests.get(GENERATED), len(tests["inputs"])
     if flags is not None and not (isinstance(flags, list) and [bool] * number == list(map(type, flags))):
         raise ValueError(f"field '{GENERATED}' must be a list of true and false, one for each test")
+
+
+def _refuse_other_types(row: Record) -> None:
+    """Raise ``ValueError`` for tests or solutions of another type. To have none is no mistake of the file."""
+    tests = row["input_output"]
+    if not isinstance(tests, str | Mapping | None) or (isinstance(tests, str) and tests.strip()[:1] not in ("", "{")):
+        raise ValueError("field 'input_output' must be an object with 'inputs' and 'outputs', or its JSON text")
+    solutions = row["solutions"]
+    programs = parsed(solutions)
+    is_none = solutions is None or (isinstance(solutions, str) and not solutions.strip())
+    if not is_none and not (isinstance(programs, list) and (not programs or any(isinstance(p, str) for p in programs))):
+        raise ValueError("field 'solutions' must be a list of programs as texts, or its JSON text")
 
 
 def split_of(row: Mapping[str, Any]) -> str | None:

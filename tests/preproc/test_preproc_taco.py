@@ -80,6 +80,28 @@ def test_a_problem_under_several_ids_is_kept_once(tmp_path: Path, service: FakeS
     assert ids(tmp_path / "again/out.jsonl") == [row["id"] for row in prepared]
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("solutions", "print(1)"),
+        ("solutions", [1, 2]),
+        ("solutions", {}),
+        ("solutions", "{}"),
+        ("input_output", "zzz"),
+        ("input_output", [["1"], ["1"]]),
+        ("input_output", 5),
+    ],
+)
+def test_tests_and_solutions_of_another_type_are_refused(
+    tmp_path: Path, service: FakeService, capsys, field: str, value: object
+) -> None:
+    rows = [problem(0, "right"), {**problem(1, "right"), field: value}]
+    assert prepare(tmp_path, rows) == 2
+    assert f"raw.jsonl: line 2: field '{field}' must be" in one_complaint(capsys)
+    assert prepare(tmp_path, [rows[0], {**rows[1], field: None}, {**rows[1], "id": 2, field: ""}]) == 0
+    assert ids(tmp_path / "out.jsonl") == [0]
+
+
 def test_tests_are_read_as_a_reference_solution_reads_them(tmp_path: Path, service: FakeService) -> None:
     async def run(code: str | None, tests: TestCases) -> ExecutionResult:
         reads = {"lines": "\n", "words": " "}.get(code or "", "none")
