@@ -79,7 +79,10 @@ def parse_runs(specs: Sequence[str]) -> list[NamedRun]:
             raise InputError(f"'{spec}' is not NAME:KIND=PATH with KIND one of {', '.join(KINDS)}")
         if not Path(path).is_file():
             raise InputError.at(path, None, "no such file")
-        runs.setdefault(name, NamedRun(name)).files.setdefault(kind, []).append(Path(path))
+        files = runs.setdefault(name, NamedRun(name)).files.setdefault(kind, [])
+        if Path(path).resolve() in (file.resolve() for file in files):
+            raise InputError.at(path, None, f"given twice for {head}; each repetition has a file of its own")
+        files.append(Path(path))
     if not runs:
         raise InputError("no files given: --files NAME:KIND=PATH ...")
     return list(runs.values())

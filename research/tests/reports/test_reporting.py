@@ -12,7 +12,7 @@ from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.statistics import Estimate
 from cobalt.tables import markdown_table, show
-from research.reports.runs import recorded_rule, run_scores
+from research.reports.runs import parse_runs, recorded_rule, run_scores
 
 
 def row(id_, pass_rates: list) -> dict:
@@ -26,6 +26,14 @@ def test_what_decided_pass_rates_is_told_once(tmp_path):
     manifest_path(output).write_text(json.dumps({"content": {"execution": execution}}))
     both = recorded_rule(map(source_of, (tmp_path / "other.jsonl", output, output)))
     assert both == f"{NOT_RECORDED} {verdict_rule(execution)}"
+
+
+def test_a_file_is_no_repetition_of_itself(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("{}")
+    with pytest.raises(InputError, match="given twice for base:clean"):
+        parse_runs([f"base:clean={path}", f"base:clean={tmp_path}/../{tmp_path.name}/a.jsonl"])
+    assert len(parse_runs([f"base:clean={path}", f"other:clean={path}"])) == 2
 
 
 def test_the_page_needs_no_other_file_and_escapes_names(paper, tmp_path):
