@@ -8,7 +8,7 @@ from cobalt.errors import InputError, SetupError
 from cobalt.evaluation.files import first_pass
 from cobalt.extraction import extract_code
 from cobalt.records.jsonl import write_whole
-from cobalt.records.rows import Evaluated, MultiTurn, read_rows, responses_of
+from cobalt.records.rows import LIVECODEBENCH, Evaluated, MultiTurn, read_rows, responses_of
 
 
 def exportable(path: Path, rows: Iterable[MultiTurn]) -> Iterator[MultiTurn]:
@@ -16,7 +16,9 @@ def exportable(path: Path, rows: Iterable[MultiTurn]) -> Iterator[MultiTurn]:
     samples = None
     for row in rows:
         samples, why = samples or len(row.conversations), None
-        if row.row.get("functional") == "stdin" and row.row.get("starter_code"):
+        if row.row.get("source") != LIVECODEBENCH:
+            why = "it is no problem of LiveCodeBench (no source: livecodebench)"
+        elif row.row.get("functional") == "stdin" and row.row.get("starter_code"):
             why = "its programs read stdin, and LiveCodeBench calls a function: import with --functional call"
         elif len(row.conversations) != samples:
             why = "LiveCodeBench wants as many samples of each problem"

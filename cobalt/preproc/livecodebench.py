@@ -32,11 +32,12 @@ from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.asserts import text_of
 from cobalt.preproc.formats import parsed
-from cobalt.preproc.outputs import LIVECODEBENCH, publish
+from cobalt.preproc.outputs import publish
 from cobalt.prompts import PromptSet, described, problem_instruction, prompt_content
 from cobalt.records import TestCases, read_jsonl, write_jsonl
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import check_paths, recorded_run
+from cobalt.records.rows import LIVECODEBENCH
 
 PROBLEM_FIELDS = ("question_id", "question_content", "platform", "contest_date", "difficulty", "starter_code")
 FIELDS = (*PROBLEM_FIELDS, "public_test_cases", "private_test_cases", "metadata")

@@ -13,10 +13,9 @@ from cobalt.errors import InputError
 from cobalt.records import read_jsonl
 from cobalt.records.jsonl import write_whole
 from cobalt.records.manifest import file_sha256, manifest_path
+from cobalt.records.rows import LIVECODEBENCH
 from cobalt.tables import markdown_table
 
-LIVECODEBENCH = "livecodebench"
-"""The ``source`` of LiveCodeBench's problems."""
 NOT_REDISTRIBUTABLE = "LiveCodeBench's hidden tests must not be redistributed"
 UNKNOWN_LICENCE = "unknown"
 

@@ -24,6 +24,8 @@ Rates = list[list[Rate | None]]
 """Pass rates; None: a turn that was not taken, or an infrastructure failure."""
 RULE_OF_OLD_FILES: Rule = "released"
 """How programs were found in files that do not say it: the release's, and those of earlier versions."""
+LIVECODEBENCH = "livecodebench"
+"""``source`` of its problems."""
 TABLES_TN = ("public_pass_rates", "clean_public_pass_rates", "public_exec_results", "raw_responses", "usage")
 TABLES = {**dict.fromkeys(TABLES_TN, "TN"), "all_pass_rates": "NT"}
 """The axes of the nested lists of a row with trajectories."""
