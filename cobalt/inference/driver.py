@@ -31,6 +31,8 @@ from cobalt.serving.execution import ExecutionService, Runs
 
 WINDOW = 4
 MAX_FAILURES_IN_A_ROW = 100
+SINGLE_TURN = ("responses", "exec_results", "usage")
+"""What a single-turn run adds to a row."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +299,10 @@ def record_of(
     conversations: Sequence[list[Message]],
     config: InferenceConfig,
 ) -> Record:
-    """The output record (docs/formats.md). What was given as turn 0 is cut to the samples used."""
+    """The output record (docs/formats.md). What was given as turn 0 is cut to the samples used, or left out."""
+    row = problem.row
+    if problem.first_responses_N is None:
+        row = {name: value for name, value in row.items() if name not in SINGLE_TURN}
     turns_TN = list(zip(*turns_NT, strict=True))
     texts_TN = [[turn.text for turn in turns] for turns in turns_TN]
     results_TN = [[turn.result.to_record() for turn in turns] for turns in turns_TN]
@@ -305,9 +310,9 @@ def record_of(
     if not config.multi_turn:
         fields = {"responses": texts_TN[0], "exec_results": results_TN[0], "usage": usage_TN[0]}
     else:
-        given = [name for name in ("responses", "exec_results") if name in problem.row]
+        of_turn_0 = [name for name in ("responses", "exec_results") if name in row]
         fields = {
-            **{name: problem.row[name][: len(turns_NT)] for name in given},
+            **{name: row[name][: len(turns_NT)] for name in of_turn_0},
             "conversations": list(conversations),
             "raw_responses": texts_TN,
             "public_pass_rates": [[turn.result.pass_rate for turn in turns] for turns in turns_TN],
@@ -317,7 +322,7 @@ def record_of(
             "feedback_from": config.feedback_from,
             **({"stop_at_success": True} if config.stop_at_success else {}),
         }
-    return {**problem.row, **fields, "extraction": config.extraction, "input_hash": problem.input_hash}
+    return {**row, **fields, "extraction": config.extraction, "input_hash": problem.input_hash}
 
 
 def turns_in(output: RecordFile, id_: Any, input_hash: str, multi_turn: bool) -> list[list[Turn]]:

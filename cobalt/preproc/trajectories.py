@@ -49,8 +49,6 @@ BRANCHED = "dropped: a conversation with branches"
 TOOLS = "dropped: calls tools, so that its programs are not in its answers"
 SILENT = "dropped: without an answer"
 INVALID = "skipped invalid"
-SINGLE_TURN = ("responses", "exec_results", "usage")
-"""Of another run, where the problems are those of a single-turn file."""
 
 Layout = Literal["verifiers", "prime-rl", "rllm", "openai-messages"]
 Messages = Sequence[Mapping[str, Any]]
@@ -250,8 +248,7 @@ async def main(config: TrajectoriesConfig) -> None:
                     input_hash = row_hash({**problem.row, "answers": texts_N, "turns": turns})
                     record = output.get(problem.id, input_hash, lambda record: MultiTurn.read(record).row)
                     if record is None or any(None in rates_N for rates_N in record["public_pass_rates"]):
-                        row = {name: value for name, value in problem.row.items() if name not in SINGLE_TURN}
-                        known = ProblemRow(row, input_hash, problem.public_test_cases, None)
+                        known = ProblemRow(problem.row, input_hash, problem.public_test_cases, None)
                         record = await replayed(known, texts_N, settings, execution, prompts)
                         output.append(record)
                     for texts, messages in zip(texts_N, record["conversations"], strict=True):

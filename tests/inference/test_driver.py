@@ -103,6 +103,8 @@ async def test_single_turn_records_and_the_first_turn_from_their_file(problems: 
         assert len(first["responses"]) == len(first["exec_results"]) == len(first["usage"]) == 4
         assert all(len(result["passing"]) == 6 for result in first["exec_results"])
     engine = ScriptedEngine()
+    for record in await run_plan(make_plan(single, tmp_path / "scratch.jsonl", num_completions=3)):
+        assert not {"responses", "exec_results"} & set(record), "they are no turn of this run"
     plan = make_plan(single, tmp_path / "out.jsonl", from_scratch=False, num_completions=3)
     records = await run_plan(plan, engine)
     for first, record in zip(firsts, records, strict=True):
