@@ -24,6 +24,10 @@ _LIMIT_FILES = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 _MOUNTED = {"": ("", "unified"), "memory": ("memory",)}
 
 
+LEAST = {"memory_limit_mb": 32, "max_open_files": 8}
+"""With less, Python itself does not start or import a module, and right programs fail."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of one program: 4 CPU seconds per test as in the paper, 27 per suite as in its release.
@@ -51,6 +55,8 @@ class Limits:
         for name, value in vars(self).items():
             if value <= 0:
                 raise ValueError(f"{name} must be positive, not {value}")
+            if value < LEAST.get(name, 0):
+                raise ValueError(f"{name} must be at least {LEAST[name]}, which Python itself needs, not {value}")
 
     @property
     def wall_limit_s(self) -> float:

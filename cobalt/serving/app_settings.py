@@ -3,12 +3,13 @@
 import sys
 from typing import Annotated, Any
 
+from annotated_types import Ge
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from cobalt.cli.flags import AboveZero, Positive
 from cobalt.sandbox.checkers import known_checker
 from cobalt.sandbox.confinement import resolve_mode
-from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.limits import LEAST, Limits
 
 HEALTH: dict[str, Any] = {"health_check_period_s": 10, "health_check_timeout_s": 60}
 """Options of a deployment: how often Serve checks a replica, and how long it waits for the answer."""
@@ -48,13 +49,13 @@ class ExecutorConfig(BaseModel):
     """CPU seconds of a program over all its tests."""
     wall_factor: AboveZero = Limits.wall_factor
     """Wall seconds per CPU second of these two limits, for programs that sleep."""
-    memory_limit_mb: Positive = Limits.memory_limit_mb
+    memory_limit_mb: Annotated[Positive, Ge(LEAST["memory_limit_mb"])] = Limits.memory_limit_mb
     """Address space of a test's process, MiB."""
     output_limit_mb: Positive = Limits.output_limit_mb
     """Bytes on stdout, and on stderr, MiB."""
     max_threads: Positive = Limits.max_threads
     """Threads of a test."""
-    max_open_files: Positive = Limits.max_open_files
+    max_open_files: Annotated[Positive, Ge(LEAST["max_open_files"])] = Limits.max_open_files
     """Open files of a test."""
 
     def of_executor(self) -> dict[str, Any]:

@@ -371,6 +371,13 @@ def test_what_cannot_be_run_is_one_line_and_exit_code_2(tmp_path, capsys):
         ("latin.py", "tests", (), "latin.py: 'utf-8' codec"),
         ("a.py", "tests", ("--cpu_limit_s", "-1"), "--cpu_limit_s=-1"),
         ("a.py", "tests", ("--memory_limit_mb", "0"), "--memory_limit_mb=0"),
+        (
+            "a.py",
+            "tests",
+            ("--memory_limit_mb", "8"),
+            "--memory_limit_mb=8: Input should be greater than",
+        ),
+        ("a.py", "tests", ("--max_open_files", "2"), "--max_open_files=2: Input should be greater than"),
         ("a.py", "tests", ("--workers", "2"), "--workers"),
     ):
         words = ("sandbox", "run", tmp_path / program, "--tests", tmp_path / f"{tests}.json", *flags)
