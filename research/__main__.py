@@ -24,7 +24,8 @@ HELP = {
     "minicode probe": "measure a policy on MiniCode",
     "theory measure": "J, J_step and the distance to the reference",
     "theory report": "the gap between J and J_step beside its bounds",
-    "study paper": "the paper's comparison: Cobalt, single-turn and online baselines\n\ncobalt study paper --plan",
+    "study paper": "the paper's comparison: Cobalt, single-turn and online baselines\n\n"
+    "python -m research study paper --plan",
     "study hacking": "in-context reward hacking and its cures",
     "study theory": "the paper's bound over trainings and steps",
     "study minicoder": "make the embedded policy from nothing",
