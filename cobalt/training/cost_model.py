@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
 
-from cobalt.cli.flags import AboveZero, CommandConfig, Positive, Share
+from cobalt.cli.flags import AboveZero, CommandConfig, NotNegative, Positive, Share
 from cobalt.errors import InputError
 from cobalt.records.rows import Row, read_rows
 from cobalt.tables import markdown_table
@@ -110,8 +110,11 @@ class PlanConfig(CommandConfig):
     """Predict hours, GPU-hours, cores and disk of collecting trajectories and training on them."""
 
     shape: ShapeName = "qwen3-8b"
+    """Model that is trained, by size; others cost about as much as one with as many parameters."""
     gpu: GpuName = "h200"
+    """Kind of GPU."""
     gpus: Positive = 4
+    """GPUs of the training and of collecting trajectories."""
     problems: Positive = 10_000
     """Problems to learn from."""
     trajectories: Positive = 16
@@ -119,6 +122,7 @@ class PlanConfig(CommandConfig):
     contexts: Positive = 6
     """Partial contexts that a problem gives. On MiniCode 6; usually at most 13: four trajectories, and the problem."""
     epochs: Positive = 2
+    """Passes over the contexts."""
     prompts: Positive = 128
     """Prompts of a step."""
     samples: Positive = 16
@@ -144,8 +148,8 @@ class PlanConfig(CommandConfig):
 class Tokens(TypedDict):
     """The usage of one response."""
 
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: NotNegative
+    completion_tokens: NotNegative
 
 
 class Answered(Row):
@@ -319,8 +323,11 @@ def with_lengths(config: PlanConfig) -> PlanConfig:
     """The same with the lengths of ``config.lengths``. Raises ``InputError`` for a file that tells none."""
     if config.lengths is None:
         return config
+    given = [name for name in ("prompt", "response", "longest") if getattr(config, name) != getattr(PlanConfig, name)]
+    if given:
+        raise InputError(f"--lengths and --{given[0]} exclude each other")
     flat = [of for row in read_rows(config.lengths, Answered) for usage in row.usage for of in usage if of]
-    if not flat:
+    if not any(of["completion_tokens"] for of in flat):
         raise InputError.at(config.lengths, None, "no usage: tokens were not counted")
     prompts, answers = [of["prompt_tokens"] for of in flat], [of["completion_tokens"] for of in flat]
     means = {"prompt": sum(prompts) / len(flat), "response": sum(answers) / len(flat), "longest": max(answers)}

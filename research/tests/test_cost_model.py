@@ -82,9 +82,12 @@ def test_lengths_are_those_of_trajectories(tmp_path):
     turns.write_text(json.dumps({"id": 1, "usage": [used(30, 40), [*used(500), None]]}))
     assert with_lengths(PlanConfig(lengths=first)) == PlanConfig(prompt=100, response=35, longest=40)
     assert with_lengths(PlanConfig(lengths=turns)) == PlanConfig(prompt=100, response=190, longest=500)
-    turns.write_text(json.dumps({"id": 1, "usage": [[None]]}))
-    with pytest.raises(InputError, match=r"turns.jsonl: no usage"):
-        with_lengths(PlanConfig(lengths=turns))
+    for uncounted in ([None], used(0)):
+        turns.write_text(json.dumps({"id": 1, "usage": [uncounted]}))
+        with pytest.raises(InputError, match=r"turns.jsonl: no usage"):
+            with_lengths(PlanConfig(lengths=turns))
+    with pytest.raises(InputError, match="--lengths and --prompt exclude each other"):
+        with_lengths(PlanConfig(lengths=first, prompt=100))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,7 @@ def test_lengths_are_those_of_trajectories(tmp_path):
         (5, "'usage'"),
         ([5], r"'usage'\[0\]"),
         ([[None, {"completion_tokens": 5}]], r"'usage'\[0\]\[1\]\['prompt_tokens'\]"),
+        ([{"prompt_tokens": 5, "completion_tokens": -5}], r"'usage'\[0\]\[0\]\['completion_tokens'\]"),
         ([{"prompt_tokens": 5, "completion_tokens": None}], r"'usage'\[0\]\[0\]\['completion_tokens'\]"),
     ],
 )
