@@ -202,6 +202,8 @@ def main(config: TacoConfig | ImportConfig) -> None:
     """Prepare the problems that ``config`` names; see the command's flags."""
     source, outputs, rules = config.source, config.outputs, config.rules
     inputs = [source.file] if source.file is not None else []
+    if inputs and (source.subset, source.split) != (None, Source.split):
+        raise InputError(f"--subset and --hub_split are of hub datasets, and {inputs[0]} is a file")
     refuse_livecodebench(inputs, config.push_to_hub)
     # Outcomes of verification stay valid when only the split or the prompts change.
     known_rules = {

@@ -249,6 +249,14 @@ def test_the_row_of_the_tutorial_is_a_problem(tmp_path: Path, service: FakeServi
     assert ids(tmp_path / "out.jsonl") == ["own-0"]
 
 
+def test_flags_of_the_hub_are_refused_with_a_file(tmp_path: Path, service: FakeService, capsys) -> None:
+    assert prepare(tmp_path, [problem(0, "right")], "--hub_split", "test") == 2
+    assert "are of hub datasets, and " in one_complaint(capsys)
+    flags = ("-o", tmp_path / "out.jsonl", "--subset", "foo", "--executor", "local")
+    assert run_cobalt("data", "import", "taco", tmp_path / "raw.jsonl", *flags) == 2
+    assert "are of hub datasets, and " in one_complaint(capsys)
+
+
 def test_an_empty_dev_file_is_told(tmp_path: Path, service: FakeService, capsys) -> None:
     assert prepare(tmp_path, [problem(i, "right", split="train") for i in range(3)], "--dev_size", 1) == 0
     assert "out_dev.jsonl is empty: every problem names its split" in capsys.readouterr().err
