@@ -33,7 +33,7 @@ class BanditConfig:
     """Which trajectories down-sampling keeps: those whose spreads (highest minus lowest pass rate) are most different
     or most alike, or random ones."""
     max_prompt_tokens: Annotated[int, Ge(1)] = 10_000
-    """Contexts whose prompt is longer are cut off."""
+    """Contexts whose prompt is longer are cut off. The problem alone, without programs, is always kept."""
     keep: Annotated[float, Ge(0), Le(1)] | None = None
     """Draw contexts by seed so that this share of them holds a solved program. In the others all programs are wrong.
     Default: all contexts."""

@@ -167,6 +167,9 @@ def main(config: BanditPromptsConfig) -> None:
             stats.invalid_lines += invalid.count
             num_records.append(len(ends) - before)
 
+        if config.after_turns and not stats.has_contexts:
+            turns = " ".join(map(str, config.after_turns))
+            raise InputError.at(config.input_file, None, f"--after_turns {turns}: no context has so many programs")
         if config.purpose != "grpo" and not sum(num_records):
             wanted = "passing answer" if config.purpose == "rft" else "passing and a failing answer"
             raise InputError.at(config.input_file, None, f"no context has a stored {wanted}")
@@ -288,6 +291,10 @@ class SetStats:
         self.unanswered += not is_answered
         kind = "perturbed" if context.problem.perturbed else "clean"
         self._tokens.setdefault((kind, context.num_programs), []).append(tokens)
+
+    @property
+    def has_contexts(self) -> bool:
+        return bool(self._tokens)
 
     @property
     def _tokens_by_name(self) -> dict[str, list[int]]:

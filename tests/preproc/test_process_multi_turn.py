@@ -322,3 +322,6 @@ def test_answers_that_were_cut_off_or_have_no_verdict_are_left_out(
     flags = ("--for", "rft", "--after_turns", 0)
     assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl", "--model_name", model, *flags) == 2
     assert one_complaint(capsys).endswith("no context has a stored passing answer")
+    for flags in (("--for", "rft", "--after_turns", 9, 99), ("--after_turns", 9, 99)):
+        assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl", "--model_name", model, *flags) == 2
+        assert one_complaint(capsys).endswith("--after_turns 9 99: no context has so many programs")
