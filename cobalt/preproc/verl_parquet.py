@@ -103,6 +103,11 @@ def multi_turn(config: MultiTurnParquetConfig) -> None:
 
 def _verl_row(id_: Any, messages: list[dict[str, str]], tests_text: str, extra_info: dict[str, Any]) -> VerlRow:
     """A row without its place in the file. An id that is no text is written as JSON: a column has one type."""
+    for text in (tests_text, *(message["content"] for message in messages)):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # half of a surrogate pair
+            raise ValueError(f"a text cannot be written as UTF-8: {error}") from None
     return {
         "data_source": DATA_SOURCE,
         "prompt": messages,

@@ -32,6 +32,13 @@ def build(kind: str, directory: Path, train: list[dict], val: list[dict]) -> int
     return run_command(f"verl_preproc_{kind}_turn", "--local_dir", directory / "verl", *flags)
 
 
+def test_half_a_surrogate_pair_is_refused_by_its_line(tmp_path: Path, capsys) -> None:
+    half = bandit(1)
+    half["conversation"][-1]["content"] = "\ud800"
+    assert build("multi", tmp_path, [bandit(0), half], [bandit(0)]) == 2
+    assert "train.jsonl: line 2: a text cannot be written as UTF-8" in one_complaint(capsys)
+
+
 @pytest.mark.parametrize(("kind", "make"), [("single", problem), ("multi", bandit)])
 def test_verl_loads_both_files(tmp_path: Path, kind: str, make, monkeypatch) -> None:
     from omegaconf import OmegaConf
