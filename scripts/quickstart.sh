@@ -13,6 +13,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/arguments.sh
 take_overrides "$@"
 : "${RUN:=runs/quickstart}" "${SEED:=0}" "${STEPS:=60}"
+[[ $STEPS =~ ^[1-9][0-9]*$ ]] || refuse "STEPS is a number above 0, not '$STEPS'"
+[[ $SEED =~ ^[0-9]+$ ]] || refuse "SEED is a number, not '$SEED'"
+[[ ${SETUP:=1} == [01] ]] || refuse "SETUP is 0 or 1, not '$SETUP'"
 PROBLEMS=assets/minicode/problems.jsonl MODEL=assets/minicoder
 RUNS="--executor local"                                               # programs run here, in sandboxes, without Ray Serve
 ASKS="--engine hf --model $MODEL --max_tokens 256 --seed $SEED $RUNS"   # the reference model answers here, on CPU cores
@@ -21,7 +24,7 @@ say() { printf '\nquickstart.sh: %s\n' "$*"; }
 export COBALT_SCRIPT=1 # its commands do not say what to run next
 
 # The environment (.venv), and a check that this machine can sandbox programs.
-if [[ ${SETUP:-1} == 1 ]]; then
+if [[ $SETUP == 1 ]]; then
   bash scripts/setup.sh
   export PATH="$PWD/.venv/bin:$PATH"
 fi

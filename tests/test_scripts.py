@@ -32,7 +32,16 @@ def test_help(script, flag, tmp_path):
     first = script.read_text().splitlines()[1].removeprefix("# ")
     assert done.stdout.startswith(first)
     if script.match("train_*.sh"):
-        assert "PRESET=" in done.stdout and "Exit codes: 0 done" in done.stdout
+        assert "PRESET=" in done.stdout and "Exit codes: 0 done" in done.stdout and "Sourced" not in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("knob", ["STEPS=abc", "STEPS=0", "SEED=-1", "SETUP=yes"])
+def test_a_bad_knob_of_the_quickstart_is_refused_before_its_first_step(knob, tmp_path):
+    name, _, value = knob.partition("=")
+    done = call("scripts/quickstart.sh", **{"RUN": str(tmp_path / "run"), "SETUP": "0", name: value})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"quickstart.sh: error: {name} is ") and f"not '{value}'" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

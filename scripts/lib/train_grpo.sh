@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the training recipes scripts/train_*.sh, which set RECIPE to a file of verl/config/recipe:
-# checks what the run needs, starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run
+# Checks what the run needs, starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run
 # prints the resolved configuration, checks, and starts nothing.
 #
 #   PRESET=paper-qwen3 TRAIN_FILE=data/train.parquet VAL_FILE=data/test.parquet scripts/train_grpo_multi_turn.sh
@@ -22,6 +21,7 @@
 # Exit codes: 0 done, 1 a crash, 2 refused overrides, unusable files, settings that contradict each other or the checkpoint
 # in OUTPUT_DIR, another training in OUTPUT_DIR, 3 no execution service, or GPUs or packages that are not there.
 
+# The training recipes scripts/train_*.sh source this file. They set RECIPE to a file of verl/config/recipe.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 HELP_TOO=lib/train_grpo.sh source "$ROOT/scripts/lib/arguments.sh"
