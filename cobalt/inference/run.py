@@ -129,7 +129,7 @@ def read_problems(flags: InferenceConfig, invalid: InvalidLines, check: Instruct
         check.see(problem.instruction)
         firsts = None
         if isinstance(problem, SingleTurn):
-            usage = problem.usage or [{}] * len(problem.responses)
+            usage = row.get("usage") or [{}] * len(problem.responses)
             firsts = tuple(zip(problem.responses, usage, strict=True))[: flags.num_completions]
         return ProblemRow(row, row_hash(row), getattr(problem, tests_field), firsts)
 

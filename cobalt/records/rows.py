@@ -38,11 +38,16 @@ class Message(TypedDict):
     content: str
 
 
+TokenCount = Annotated[int, Interval(ge=0, lt=2**53)]
+
+
 class Usage(TypedDict, total=False):
     """What is read of the usage of one response."""
 
-    prompt_tokens: int
-    completion_tokens: int
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+
+    prompt_tokens: TokenCount
+    completion_tokens: TokenCount
 
 
 class Row(BaseModel):
@@ -101,7 +106,7 @@ class SingleTurn(Problem):
     """A problem with its responses."""
 
     responses: Annotated[list[str], MinLen(1)]
-    usage: list[dict[str, Any] | None] | None = None
+    usage: list[Usage | None] | None = None
     """None instead of a usage: the engine failed. Released runs of vLLM have no usage."""
 
     @model_validator(mode="after")

@@ -228,6 +228,15 @@ def test_rows_of_different_feedback_are_refused_before_a_program_runs(
     assert not service.runs and not list(tmp_path.glob("out*"))
 
 
+@pytest.mark.parametrize("tokens", [-5, 10**30, "7"])
+def test_an_impossible_number_of_tokens_is_refused(trajectories: Path, tmp_path: Path, tokens: Any) -> None:
+    rows = read_rows(trajectories)
+    rows[1]["usage"][0][1]["completion_tokens"] = tokens
+    write_jsonl(trajectories, rows)
+    with pytest.raises(InputError, match=r"line 2: field 'usage'\[0\]\[1\]\['completion_tokens'\]"):
+        evaluate(trajectories, tmp_path / "out.jsonl")
+
+
 def test_another_checker_or_a_smaller_input_is_refused(
     trajectories: Path, evaluated: Path, service: MultiplyingService
 ) -> None:
