@@ -18,7 +18,7 @@ from cobalt.completion import Completion
 from cobalt.errors import InputError
 from cobalt.prompts import with_feedback
 from cobalt.records import Manifest, RecordFile, ResultRecord, read_jsonl, row_hash, write_jsonl
-from cobalt.records.manifest import manifest_path, origin_of, recorded_run
+from cobalt.records.manifest import check_paths, manifest_path, origin_of, recorded_run
 from cobalt.records.rows import Evaluated, MultiTurn, read_rows
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
@@ -173,6 +173,15 @@ def test_records_of_other_rows_with_the_same_ids_are_not_replaced_unsaid(tmp_pat
         refuse("h0", "other", "other", "other")  # the last was to be made again anyway
         with pytest.raises(InputError, match=r"out\.jsonl: 3 of its 4 records .* \(such as 0\).*another output"):
             refuse("other", "other", "other", "h3")
+
+
+def test_a_pipe_or_a_folder_is_no_missing_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(InputError, match="is no regular file; it is read more than once"):
+            read_jsonl(path)
+        with pytest.raises(InputError, match="is no regular file; it is read more than once"):
+            check_paths([path], [])
 
 
 def test_a_link_to_an_output_stays_one(tmp_path: Path) -> None:

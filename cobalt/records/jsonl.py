@@ -109,10 +109,15 @@ def read_jsonl(
     ``loads`` reads a line.
     """
     if not Path(path).is_file():
-        raise InputError.at(path, None, "no such file")
+        raise InputError.at(path, None, no_file(path))
     return checked_rows(
         path, _numbered_lines(path), partial(parse_line, loads=loads), fields, unique, parse, on_invalid, may_be_empty
     )
+
+
+def no_file(path: str | Path) -> str:
+    """Why ``path`` is no input: a pipe or a folder is none either."""
+    return "is no regular file; it is read more than once" if Path(path).exists() else "no such file"
 
 
 def _numbered_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:

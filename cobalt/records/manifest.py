@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError, SetupError, first_line
-from cobalt.records.jsonl import refuse_other_writer, write_whole
+from cobalt.records.jsonl import no_file, refuse_other_writer, write_whole
 
 SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", "bearer_token", "password")
 USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
@@ -256,7 +256,7 @@ def check_paths(
     flags = {str(path): f" (--{name})" for name, path in (config or {}).items() if isinstance(path, Path)}
     for path in inputs:
         if not Path(path).is_file():
-            raise InputError.at(path, None, f"no such file{flags.get(str(path), '')}")
+            raise InputError.at(path, None, f"{no_file(path)}{flags.get(str(path), '')}")
     taken = {Path(path).resolve(): "the input" for path in inputs}
     for path in outputs:
         if Path(path).resolve() in taken:
