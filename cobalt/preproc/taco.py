@@ -150,6 +150,8 @@ class TacoConfig(PrepareConfig):
 
     @property
     def source(self) -> Source:
+        if self.input_file and self.hub_dataset != TacoConfig.hub_dataset:
+            raise InputError("--input_file and --hub_dataset exclude each other")
         file = self.input_file and os.path.join(".", self.input_file)  # never a name of the hub
         return Source(file or self.hub_dataset, split=self.hub_split)
 

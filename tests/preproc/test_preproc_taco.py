@@ -252,6 +252,8 @@ def test_the_row_of_the_tutorial_is_a_problem(tmp_path: Path, service: FakeServi
 def test_flags_of_the_hub_are_refused_with_a_file(tmp_path: Path, service: FakeService, capsys) -> None:
     assert prepare(tmp_path, [problem(0, "right")], "--hub_split", "test") == 2
     assert "are of hub datasets, and " in one_complaint(capsys)
+    assert prepare(tmp_path, [problem(0, "right")], "--hub_dataset", "some/set") == 2
+    assert "--input_file and --hub_dataset exclude each other" in one_complaint(capsys)
     flags = ("-o", tmp_path / "out.jsonl", "--subset", "foo", "--executor", "local")
     assert run_cobalt("data", "import", "taco", tmp_path / "raw.jsonl", *flags) == 2
     assert "are of hub datasets, and " in one_complaint(capsys)
