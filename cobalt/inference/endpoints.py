@@ -223,7 +223,7 @@ def _refuse_no_url(base: str, given_by: str) -> None:
     except httpx.InvalidURL as error:
         raise InputError(f"{given_by} is no address: {error}") from None
     if url.scheme not in ("http", "https") or not url.host:
-        meant = "http://localhost:8801/v1" if "://" in base else without_userinfo(f"http://{base.lstrip('/')}")
+        meant = without_userinfo(f"http://{base.rpartition('://')[2].lstrip('/')}")
         raise InputError(f"{given_by} is no address that begins with http:// or https://; did you mean {meant}?")
 
 

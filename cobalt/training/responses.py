@@ -82,7 +82,7 @@ class ResponseScorer:
             return {name: float(value) for name, value in named.items()}
         except (CobaltError, *SERVICE_ERRORS):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(f"the reward function {raised(error)}") from error
 
     def counter(self) -> CountTokens:

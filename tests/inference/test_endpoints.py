@@ -196,8 +196,8 @@ async def test_what_is_no_address_is_refused_at_once(client: str, address: str) 
     ("address", "meant"),
     [
         ("key@localhost:8801/v1", "http://localhost:8801/v1"),
-        ("http:///v1", "http://localhost:8801/v1"),
-        ("ftp://host/v1", "http://localhost:8801/v1"),
+        ("http:///v1", "http://v1"),
+        ("ftp://host/v1", "http://host/v1"),
         ("127.0.0.1:8801/v1", "http://127.0.0.1:8801/v1"),
     ],
 )

@@ -216,15 +216,20 @@ async def test_all_processes_of_an_online_training_share_one_local_executor(use,
     assert opened == [("local", 2)] and [result.pass_rate for result in results] == [0.5] * 9
 
 
-async def typo(**_arguments):
-    raise KeyError("typo")
+def function_that_raises(error):
+    async def function(**_arguments):
+        raise error
+
+    return function
 
 
-async def test_an_error_in_the_reward_function_or_the_data_is_for_the_trainer(minicoder, rewards):
-    scores, info = await rewards([respond(4)], make_manager(minicoder, typo))
+@pytest.mark.parametrize("error", [KeyError("typo"), SystemExit(0)])
+async def test_an_error_in_the_reward_function_or_the_data_is_for_the_trainer(minicoder, rewards, error):
+    scores, info = await rewards([respond(4)], make_manager(minicoder, function_that_raises(error)))
     assert math.isnan(scores[0])
     (told,) = info["error"]
-    assert told.startswith("the reward function raised KeyError: 'typo' (") and told.endswith(")") and "\n" not in told
+    assert told.startswith(f"the reward function raised {type(error).__name__}: {error} (") and told.endswith(")")
+    assert "\n" not in told
     _, info = await rewards(["no program"], reward_model={"style": "rule"})
     assert info["error"] == ["KeyError: 'ground_truth'"]
 
