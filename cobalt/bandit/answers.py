@@ -5,8 +5,6 @@ These are its own trajectory and others that begin alike. A context after the la
 """
 
 import json
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,7 +15,6 @@ from cobalt.records.jsonl import Record
 from cobalt.records.rows import raw_responses
 
 Purpose = Literal["grpo", "rft", "dpo"]
-Pick = Literal["first", "random"]
 
 
 @dataclass
@@ -52,9 +49,7 @@ def shown(conversation: Conversation, programs: int) -> str:
     return json.dumps([[message["role"], message["content"]] for message in messages])
 
 
-def examples(
-    context: Context, answers: dict[str, Answers], purpose: Purpose, most: int, pick: Pick, seed: int
-) -> list[Record]:
+def examples(context: Context, answers: dict[str, Answers], purpose: Purpose, most: int) -> list[Record]:
     """At most ``most`` training examples from one context, as records of the data formats (docs/formats.md).
 
     ``rft``: one for each passing answer. ``dpo``: pairs of a passing and a failing answer, each in one pair.
@@ -62,14 +57,7 @@ def examples(
     trajectory = next(t for t in context.problem.trajectories if context.trajectory in (None, t.index))
     found = answers.get(shown(trajectory.conversation, context.num_programs), Answers())
     record = {name: value for name, value in context.to_record().items() if name != "test_cases"}
-
-    def picked(texts: Sequence[str]) -> list[str]:
-        if pick == "random":  # each context draws for itself
-            rng = random.Random(f"{seed}-{context.problem.id}-{context.trajectory}-{context.num_programs}")
-            return rng.sample(texts, min(most, len(texts)))
-        return list(texts[:most])
-
     if purpose == "rft":
-        return [{**record, "response": text} for text in picked(found.passing)]
-    pairs = zip(picked(found.passing), picked(found.failing), strict=False)
+        return [{**record, "response": text} for text in found.passing[:most]]
+    pairs = zip(found.passing[:most], found.failing[:most], strict=False)
     return [{**record, "chosen": passing, "rejected": failing} for passing, failing in pairs]

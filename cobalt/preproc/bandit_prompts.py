@@ -21,7 +21,7 @@ import numpy as np
 import tyro
 from pydantic.dataclasses import dataclass
 
-from cobalt.bandit.answers import Answers, Pick, Purpose, examples, stored_answers
+from cobalt.bandit.answers import Answers, Purpose, examples, stored_answers
 from cobalt.bandit.builder import (
     BanditConfig,
     Context,
@@ -35,7 +35,6 @@ from cobalt.bandit.evaluated import EVALUATED_FIELDS, Conversation, EvaluatedPro
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import (
     InputFile,
-    NotNegative,
     OptionalModelName,
     OutputFile,
     Positive,
@@ -55,7 +54,7 @@ from cobalt.records.manifest import check_paths, origin_of, recorded_run, tell_o
 
 BATCH_PROBLEMS = 64
 AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests": "all", "weak_tests": 0.0}
-AS_BEFORE |= {"keep": None, "purpose": "grpo", "answers": 1, "pick": "first", "after_turns": ()}
+AS_BEFORE |= {"keep": None, "purpose": "grpo", "answers": 1}
 """Settings that older outputs do not record: these values mean what was done then."""
 FINGERPRINT_LENGTH = 12
 QUANTILES = (50, 90, 100)
@@ -73,11 +72,7 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig, BanditConfig)
     """What learns from the contexts: grpo, which samples its responses; rft, from stored passing answers; dpo, from
     pairs of a stored passing and a stored failing answer."""
     answers: Positive = 1
-    """Most examples of one context, each with other answers; of rft and dpo."""
-    pick: Pick = "first"
-    """Which stored answers: the first in the file, or any by --seed; of rft and dpo."""
-    after_turns: tuple[NotNegative, ...] = ()
-    """Only contexts with these numbers of programs, as 0 1; default: all."""
+    """Most examples of one context, each with other answers, the first in the file; of rft and dpo."""
     model_name: OptionalModelName = None
     """Model name or directory whose tokenizer measures prompts; default: the model in the manifest of the input."""
     reward_tests: Literal["all", "hidden"] = "all"
@@ -99,8 +94,8 @@ def main(config: BanditPromptsConfig) -> None:
     """Build the set described by ``config``; see the command's flags."""
     if (config.perturbed_file is None) != (config.perturbed_ratio is None):
         raise InputError("--perturbed_file and --perturbed_ratio belong together: give both or neither")
-    if config.purpose == "grpo" and (config.answers, config.pick) != (1, "first"):
-        raise InputError("--answers and --pick choose stored answers: they need --for rft or --for dpo")
+    if config.purpose == "grpo" and config.answers != 1:
+        raise InputError("--answers counts stored answers: it needs --for rft or --for dpo")
     inputs = [config.input_file] + ([config.perturbed_file] if config.perturbed_file else [])
     check_paths(inputs, [config.output_file], asdict(config))
     refuse_livecodebench(inputs, config.push_to_hub)
@@ -117,7 +112,7 @@ def main(config: BanditPromptsConfig) -> None:
     stats = SetStats()
 
     names = [*BanditConfig.__dataclass_fields__, "reward_tests", "weak_tests", "perturbed_ratio"]
-    names += ["purpose", "answers", "pick", "after_turns"]
+    names += ["purpose", "answers"]
     content = {name: getattr(config, name) for name in names if getattr(config, name) != AS_BEFORE.get(name, ...)}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
     with (
@@ -153,12 +148,9 @@ def main(config: BanditPromptsConfig) -> None:
                     tokens_C = [next(counts) for _ in contexts_C]
                     kept = cut_overlong(contexts_C, tokens_C, config.max_prompt_tokens)
                     for context, tokens in zip(kept, tokens_C, strict=False):
-                        if config.after_turns and context.num_programs not in config.after_turns:
-                            continue
                         records = [context.to_record()]
                         if config.purpose != "grpo":
-                            how = config.purpose, config.answers, config.pick, config.seed
-                            records = examples(context, answers, *how)
+                            records = examples(context, answers, config.purpose, config.answers)
                         stats.add_context(context, tokens, is_answered=bool(records))
                         for record in records:
                             ends.append(ends[-1] + spool.write(dump_line(record)))
@@ -167,9 +159,6 @@ def main(config: BanditPromptsConfig) -> None:
             stats.invalid_lines += invalid.count
             num_records.append(len(ends) - before)
 
-        if config.after_turns and not stats.has_contexts:
-            turns = " ".join(map(str, config.after_turns))
-            raise InputError.at(config.input_file, None, f"--after_turns {turns}: no context has so many programs")
         if config.purpose != "grpo" and not sum(num_records):
             wanted = "passing answer" if config.purpose == "rft" else "passing and a failing answer"
             raise InputError.at(config.input_file, None, f"no context has a stored {wanted}")
@@ -291,10 +280,6 @@ class SetStats:
         self.unanswered += not is_answered
         kind = "perturbed" if context.problem.perturbed else "clean"
         self._tokens.setdefault((kind, context.num_programs), []).append(tokens)
-
-    @property
-    def has_contexts(self) -> bool:
-        return bool(self._tokens)
 
     @property
     def _tokens_by_name(self) -> dict[str, list[int]]:

@@ -153,7 +153,6 @@ UNSOLVED = evaluated("a", [[0.0, 0.5, 0.0]], clean_public_pass_rates=[[0.0], [0.
         ({}, ["--perturbed_file", "ptb", "--perturbed_ratio", 1.5], "--perturbed_ratio"),  # before anything is read
         ({}, ["--num_turns", 0], "--num_turns"),
         ({}, ["--answers", 2], "--for rft"),
-        ({}, ["--pick", "random"], "--for rft"),
     ],
 )
 def test_what_gives_no_set_is_refused(tmp_path: Path, model: Path, capsys, monkeypatch, row, flags, complaint) -> None:
@@ -297,31 +296,24 @@ def test_a_context_takes_passing_and_failing_answers_to_its_messages(tmp_path: P
     counts = manifest(tmp_path / "rft")["counts"]
     assert (counts["contexts_without_answers"], counts["records_written"]) == (2, 3)
 
-    found = build([row], tmp_path / "more", model, "--for", "rft", "--answers", 9, "--after_turns", 1, *flags)
-    assert {record["response"] for record in found} == {answer("p11"), answer("p31")} and len(found) == 4
+    found = build([row], tmp_path / "more", model, "--for", "rft", "--answers", 9, *flags)
+    later = [record["response"] for record in found if record["turn"] == 1]
+    assert set(later) == {answer("p11"), answer("p31")} and len(later) == 4
 
-    pairs = build([row], tmp_path / "dpo", model, "--for", "dpo", "--answers", 2, "--after_turns", 0, 2, *flags)
-    assert [(pair["chosen"], pair["rejected"]) for pair in pairs] == [(answer("p20"), answer("p00"))]
-
-    drawn = [
-        build([row], tmp_path / str(seed), model, "--for", "rft", "--pick", "random", "--seed", seed, *flags)
-        for seed in range(4)
-    ]
-    assert len({record["response"] for records in drawn for record in records if record["turn"] == 1}) == 2
+    pairs = build([row], tmp_path / "dpo", model, "--for", "dpo", "--answers", 2, *flags)
+    first = [(pair["chosen"], pair["rejected"]) for pair in pairs if pair["turn"] == 0]
+    assert first == [(answer("p20"), answer("p00"))]
 
 
 def test_answers_that_were_cut_off_or_have_no_verdict_are_left_out(
     tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rates = [[0.0, 0.0], [None, None], [0.0, 1.0]]
-    flags = ("--for", "dpo", "--after_turns", 1)
-    pairs = build([answered("p", ["ax", "ay", "ay"], rates)], tmp_path / "null", model, *flags)
-    assert [(pair["chosen"], pair["rejected"]) for pair in pairs] == [(answer("p21"), answer("p01"))]
+    pairs = build([answered("p", ["ax", "ay", "ay"], rates)], tmp_path / "null", model, "--for", "dpo")
+    later = [(pair["chosen"], pair["rejected"]) for pair in pairs if pair["turn"] == 1]
+    assert later == [(answer("p21"), answer("p01"))]
 
     source = write_rows(tmp_path / "in.jsonl", [answered("p", ["ax", "by"], [[1.0, 0.0], [0.0, 0.0]], "length")])
-    flags = ("--for", "rft", "--after_turns", 0)
-    assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl", "--model_name", model, *flags) == 2
+    flags = ("--model_name", model, "--for", "rft")
+    assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl", *flags) == 2
     assert one_complaint(capsys).endswith("no context has a stored passing answer")
-    for flags in (("--for", "rft", "--after_turns", 9, 99), ("--after_turns", 9, 99)):
-        assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl", "--model_name", model, *flags) == 2
-        assert one_complaint(capsys).endswith("--after_turns 9 99: no context has so many programs")
