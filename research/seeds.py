@@ -3,6 +3,7 @@
 Shapes: P problems, S seeds, M resamples.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import hypot
@@ -132,7 +133,8 @@ def over_trainings(
     value = float(np.mean(arms[0]) - np.mean(arms[1]))
     if all(np.ptp(values_S) == 0 for values_S in arms):
         return Estimate(value, value, value), None
-    found: Any = ttest_ind(*arms, equal_var=False) if few > 1 else ttest_1samp(arms[0] - arms[1], 0)
+    with warnings.catch_warnings(action="ignore"):  # of an arm whose trainings are equal
+        found: Any = ttest_ind(*arms, equal_var=False) if few > 1 else ttest_1samp(arms[0] - arms[1], 0)
     low, high = map(float, found.confidence_interval(LEVEL))
     return Estimate(value, low, high), float(found.pvalue) if few > 1 else None
 
