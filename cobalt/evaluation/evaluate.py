@@ -71,6 +71,7 @@ async def _evaluate(
     invalid = InvalidLines(config.skip_invalid)
     checked = exportable(config.input_file, rows(invalid)) if config.export else rows(invalid)
     ids, hashes, labels = zip(*((row.id, row_hash(row.row), row.feedback) for row in checked), strict=True)
+    input_hashes = dict(zip(map(id_key, ids), hashes, strict=True))
     one_label(config.input_file, set(labels))
     if config.compare and not {id_key(id_) for id_ in ids} & {id_key(other.id) for other in others}:
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
@@ -89,7 +90,7 @@ async def _evaluate(
                 output.refuse_other_input(zip(ids, hashes, strict=True), has_all_feedback)
 
                 async def evaluate(row: MultiTurn) -> None:
-                    input_hash = row_hash(row.row)
+                    input_hash = input_hashes[id_key(row.id)]
                     stored = output.get(row.id, input_hash, lambda record: Evaluated.read(record).row)
                     result = {
                         **await evaluate_record(row, stored, execution, config.extraction),

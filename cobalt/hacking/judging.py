@@ -198,12 +198,14 @@ async def judge_cases(
     config: JudgeConfig, engine: Engine, cases: Sequence[dict[str, Any]], texts: JudgeTexts
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
     """All cases judged, in the order given, and why votes failed; the output file is complete afterwards."""
-    slots, names = asyncio.Semaphore(engine.max_in_flight), [case["judge_seq_id"] for case in cases]
+    slots = asyncio.Semaphore(engine.max_in_flight)
     causes: Counter[str] = Counter()
+    hashes = {case["judge_seq_id"]: row_hash(case) for case in cases}
 
     async def judge_case(case: dict[str, Any]) -> None:
         """Ask for the votes that no earlier run has stored, or that name no category, and store them."""
-        input_hash, name = row_hash(case), case["judge_seq_id"]
+        name = case["judge_seq_id"]
+        input_hash = hashes[name]
 
         async def ask(number: int, vote: Vote) -> Vote:
             if vote.classification not in (None, UNKNOWN):
@@ -232,12 +234,11 @@ async def judge_cases(
         bar.update(1)
 
     with RecordFile(config.output_file, id_field="judge_seq_id") as stored:
-        stored.refuse_loss(names)
-        hashes = ((case["judge_seq_id"], row_hash(case)) for case in cases)
-        stored.refuse_other_input(hashes, lambda record: record["infra_error"] is None)
+        stored.refuse_loss(hashes)
+        stored.refuse_other_input(hashes.items(), lambda record: record["infra_error"] is None)
         with progress_bar(total=len(cases), unit="case") as bar:
             await asyncio.gather(*map(judge_case, cases))
-        stored.finish(names)
+        stored.finish(hashes)
     return list(read_jsonl(config.output_file, unique="judge_seq_id", may_be_empty=True)), causes
 
 

@@ -101,12 +101,12 @@ class OpenAIEngine:
                 return await self._create(**request)
             except openai.BadRequestError as error:
                 # A server refuses a prompt that leaves no room for ``max_tokens``. Some say how much room there is.
-                if self._context is None and is_about_context(error) and sampling.max_tokens > 1:
-                    return await self.generate(messages, halved(sampling), seed)
                 prompt_tokens = await self._count(request)
                 if self._context is None or prompt_tokens is None:
                     if not is_about_context(error):
                         raise
+                    if self._context is None and sampling.max_tokens > 1:  # else a single token was refused, too
+                        return await self.generate(messages, halved(sampling), seed)
                     return Completion("", 0, 0, FINISH_CONTEXT)
                 room = self._context - prompt_tokens
                 if room < 1:
@@ -299,8 +299,6 @@ class LitellmEngine:
         except openai.OpenAIError as error:  # the base class of all that LiteLLM raises about a request
             if not (isinstance(error, exceptions.ContextWindowExceededError) or is_about_context(error)):
                 raise _failure(self.model_id, error, self._secrets) from error
-            response = None
-        if response is None:
             if sampling.max_tokens == 1:
                 return Completion("", 0, 0, FINISH_CONTEXT)
             return await self._send(messages, halved(sampling), seed, retries)

@@ -20,7 +20,6 @@ from pydantic.dataclasses import dataclass
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import ReadConfig, UploadConfig
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
-from cobalt.errors import InputError
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import PromptSet, Wording, described, first_messages
 from cobalt.records import read_jsonl, tests_of
@@ -103,11 +102,10 @@ def multi_turn(config: MultiTurnParquetConfig) -> None:
 
 def _verl_row(id_: Any, messages: list[dict[str, str]], tests_text: str, extra_info: dict[str, Any]) -> VerlRow:
     """A row without its place in the file. An id that is no text is written as JSON: a column has one type."""
-    for text in (tests_text, *(message["content"] for message in messages)):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:  # half of a surrogate pair
-            raise ValueError(f"a text cannot be written as UTF-8: {error}") from None
+    try:
+        json.dumps([id_, messages, tests_text, extra_info], ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # half of a surrogate pair
+        raise ValueError(f"a text cannot be written as UTF-8: {error}") from None
     return {
         "data_source": DATA_SOURCE,
         "prompt": messages,
@@ -185,11 +183,7 @@ def _build(
             for split, path in inputs.items():
                 with naming(outputs[split]), pq.ParquetWriter(temporaries[split], schema) as writer:
                     for group in groups(path, split):
-                        try:
-                            table = pa.Table.from_pylist(group, schema=schema)
-                        except UnicodeEncodeError as error:
-                            raise InputError.at(path, None, f"a text cannot be written as UTF-8: {error}") from None
-                        writer.write_table(table)
+                        writer.write_table(pa.Table.from_pylist(group, schema=schema))
             for split, path in outputs.items():
                 os.replace(temporaries[split], path)
         finally:
