@@ -29,13 +29,6 @@ KILLED = "{} was killed, perhaps for want of memory, or crashed; run the same co
 RAY_ENDED = (
     "Ray or one of its nodes has ended; run the same command again to go on, after `ray start` if the cluster is yours"
 )
-COMPILING = {
-    # FlashAttention 4 would compile for half a minute at each start
-    "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1",
-    # Liger's own choice on Hopper compiles for each length of a micro-batch, which takes longer than the update
-    "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",
-}
-"""Environment variables that say what is compiled, and how often."""
 ENGINE_ERROR = "EngineDeadError"
 """vLLM's, by its name: on CPU cores there is no vLLM to import it from."""
 
@@ -59,6 +52,22 @@ def logger_variables(folder: Path) -> dict[str, str]:
     return {**{name: os.path.abspath(path) for name, path in given.items()}, "MLFLOW_TRACKING_URI": uri}
 
 
+def engine_variables(config: Any, weights: str, is_shared: bool) -> dict[str, str]:
+    """Environment variables of processes that compute with our engines. ``weights``: ``cobalt.loss_weights``."""
+    variables = {
+        WEIGHTS_VARIABLE: weights,
+        "VERL_ENGINE_VENDOR": SHARED_ENGINE if is_shared else PLAIN_ENGINE,
+        # FlashAttention 4 would compile for half a minute at each start
+        "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1",
+        # Liger's own choice on Hopper compiles for each length of a micro-batch, which takes longer than the update
+        "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",
+    }
+    if config.cobalt.backend == CPU_BACKEND:
+        variables |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu"}
+        variables |= cpu_variables(config.trainer.n_gpus_per_node)
+    return variables
+
+
 def process_variables(config: Any) -> dict[str, str]:
     """Environment variables of all processes of a training, veRL's own left out, with those that ``ray_kwargs`` adds.
 
@@ -68,14 +77,9 @@ def process_variables(config: Any) -> dict[str, str]:
         "TRANSFER_QUEUE_ENABLE": "1",
         # veRL keeps vLLM from storing what it compiles, so each start would compile again
         "VLLM_DISABLE_COMPILE_CACHE": "0",
-        **COMPILING,
-        WEIGHTS_VARIABLE: config.cobalt.loss_weights,
         BASE_RANK: str(secrets.randbits(48)),
-        "VERL_ENGINE_VENDOR": SHARED_ENGINE if config.cobalt.share_prompts else PLAIN_ENGINE,
+        **engine_variables(config, config.cobalt.loss_weights, config.cobalt.share_prompts),
     }
-    if config.cobalt.backend == CPU_BACKEND:
-        variables |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu"}
-        variables |= cpu_variables(config.trainer.n_gpus_per_node)
     loggers = logger_variables(Path(config.trainer.default_local_dir))
     loggers |= {"WANDB_MODE": os.environ["WANDB_MODE"]} if "WANDB_MODE" in os.environ else {}
     # Ray would show a password

@@ -18,8 +18,8 @@ from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import refuse_unwritable, tell_other_origin
 from cobalt.records.training_run import resumed_step
-from cobalt.training.cluster import COMPILING, cpu_variables
-from cobalt.training.config import ROOM, SHARED_ENGINE, WEIGHTS_VARIABLE
+from cobalt.training.cluster import engine_variables
+from cobalt.training.config import ROOM
 from cobalt.training.hydra_main import OPTIONS, defaults, hydra_command
 from cobalt.training.preflight import (
     DATA_FILES,
@@ -176,13 +176,6 @@ def train(config: Any, _given: Collection[str], own: argparse.Namespace) -> None
     trainer.total_training_steps, trainer.total_epochs = steps, math.ceil(steps / per_epoch)
     for name in ("save_freq", "test_freq"):
         trainer[name] = trainer[name] or -1  # never; veRL would divide by 0
-    processes = trainer.n_gpus_per_node
-    variables = {
-        WEIGHTS_VARIABLE: TOKENS,
-        "VERL_ENGINE_VENDOR": SHARED_ENGINE,
-        **COMPILING,
-    }
-    if config.cobalt.backend == CPU_BACKEND:
-        variables |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu", **cpu_variables(processes)}
+    processes, variables = trainer.n_gpus_per_node, engine_variables(config, TOKENS, is_shared=True)
     settings = OmegaConf.to_yaml(config, resolve=True)
     train_in_processes(manifest, begun, steps, f"{ROOM}.rft_worker", settings, processes, variables, own.log)
