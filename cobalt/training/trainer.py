@@ -16,6 +16,7 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
 from cobalt.errors import CobaltError
@@ -149,20 +150,20 @@ class CobaltTrainer(PPOTrainer):
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """In each update ranks get about equally many tokens, shared ones counted once, and rows that begin alike."""
         cobalt, group, actor = self.config.cobalt, self.actor_rollout_wg, self.config.actor_rollout_ref.actor
+        if self._method is None and not cobalt.share_prompts:
+            return super()._balance_batch(batch, metrics, *args, **kwargs)
+        if "actor" not in group._dispatch_info:
+            group._dispatch_info["actor"] = group._query_dispatch_info("actor")
+        ranks = max(group._dispatch_info["actor"]) + 1
         if self._method is None:
-            batch = super()._balance_batch(batch, metrics, *args, **kwargs)
-            if not cobalt.share_prompts:
-                return batch
-            ranks = max(group._dispatch_info["actor"]) + 1
+            multiple = self._get_required_batch_multiple(ranks)
+            batch = upsample_batch_to_divisible_size(batch, multiple, self.tokenizer.eos_token_id)
             of_update = actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
             updates, rest = divmod(len(batch.tags), of_update)
             rows = rows_of(batch, range(len(batch.tags)), True)
             order, unbalance = evened(rows, ranks, 1 if rest else updates)
             batch.reorder(order)
         else:
-            if "actor" not in group._dispatch_info:
-                group._dispatch_info["actor"] = group._query_dispatch_info("actor")
-            ranks = max(group._dispatch_info["actor"]) + 1
             updates = self._problems // actor.ppo_mini_batch_size
             # the release's weights count rows by so many
             unit = 1 if cobalt.loss_weights == TOKENS else actor.ppo_micro_batch_size_per_gpu
