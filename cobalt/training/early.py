@@ -1,6 +1,7 @@
 """Processes of Ray that start, and import what they need, beside others: what they are made of comes later."""
 
 import inspect
+import os
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from verl.plugin.platform import get_platform
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
+from cobalt.training.cluster import ENGINE_ERROR
 from cobalt.training.config import SGLANG, VLLM
 
 SERVERS = {
@@ -46,7 +48,14 @@ def light_actor(kind: type) -> Any:
 
     def asked(name: str, method: Any) -> Any:
         async def wait(self: LightActor, *args: Any, **kwargs: Any) -> Any:
-            return await getattr(self.made, name)(*args, **kwargs)
+            try:
+                return await getattr(self.made, name)(*args, **kwargs)
+            except Exception as error:
+                if type(error).__name__ == ENGINE_ERROR:
+                    # It is one object for all requests, whose traceback grows with each: 512 took a minute. The end
+                    # of this process ends the training
+                    os._exit(1)
+                raise
 
         def call(self: LightActor, *args: Any, **kwargs: Any) -> Any:
             return getattr(self.made, name)(*args, **kwargs)

@@ -1,6 +1,10 @@
 """Stands for vLLM's server, whose module takes long to import."""
 
 
+class EngineDeadError(Exception):
+    """As vLLM's."""
+
+
 class Heavy:
     def __init__(self, value):
         if value < 0:
@@ -12,3 +16,6 @@ class Heavy:
 
     def now(self):
         return self.value
+
+    async def generate(self):
+        raise EngineDeadError

@@ -1,4 +1,4 @@
-"""With Ray's own processes: what a process answers and imports that gets the handles of stand-ins."""
+"""With Ray's own processes: what one answers and imports that gets the handles of stand-ins, and how those end."""
 
 import json
 import sys
@@ -6,6 +6,7 @@ import sys
 import heavy_actor
 import ray
 
+from cobalt.training.cluster import first_killed
 from cobalt.training.early import StartedServers
 
 
@@ -21,6 +22,13 @@ def error_of(servers):
         return str(error)
 
 
+def death_of(actor):
+    try:
+        ray.get(actor.generate.remote())
+    except Exception as error:
+        return type(error).__name__
+
+
 ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 servers = StartedServers(heavy_actor.Heavy)
 for name in ("early", "early wrong"):
@@ -29,4 +37,6 @@ made = [
     servers.options(name=name, scheduling_strategy=None, max_concurrency=2).remote(value=value)
     for value, name in enumerate(("early", "late"))
 ]
-print(json.dumps([*ray.get(ray.remote(ask).remote(made)), error_of(servers)]))
+answers = ray.get(ray.remote(ask).remote(made))
+killed = death_of(made[0]), first_killed()[0]
+print(json.dumps([*answers, error_of(servers), killed]))

@@ -270,14 +270,18 @@ def test_servers_of_engines_start_while_models_load(nodes, engine, parallel, wor
         assert (server["made for"], server["asked"]) == (rank, ["connect", *usual] if early else usual)
 
 
-def test_whoever_asks_a_server_does_not_import_what_it_does():
-    """Ray sends the class with the handle. In each process that asked for its first response, vLLM took 12 s."""
+def test_whoever_asks_a_server_does_not_import_what_it_does_and_it_ends_with_its_engine():
+    """Ray sends the class with the handle. In each process that asked for its first response, vLLM took 12 s.
+
+    A server that stays answers each request with the same error, and its traceback grows.
+    """
     command = [sys.executable, Path(__file__).with_name("light_handles.py")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    answers, imported, error = json.loads(ended.stdout.splitlines()[-1])
+    answers, imported, error, killed = json.loads(ended.stdout.splitlines()[-1])
     assert (answers, imported) == ([0, 0, 1, 1], False)
     assert "-1" in error
+    assert killed == ["ActorDiedError", "Heavy"]
 
 
 def test_a_server_is_not_made_with_settings_it_was_not_started_with(monkeypatch):
