@@ -83,6 +83,8 @@ RATES = {
         "rft": ("RFT", "1e-5"),
         "single_turn": ("single-turn GRPO", "3e-6"),
         "single_turn_1e-5": ("single-turn GRPO", "1e-5"),
+        "cobalt": ("Cobalt", "3e-6"),
+        "cobalt_1e-5": ("Cobalt", "1e-5"),
     },
     SMALL: {
         "rft_3e-6": ("RFT", "3e-6"),
