@@ -122,7 +122,7 @@ def rows_by_prefix(prompts: Sequence[Tensor], responses: Sequence[int]) -> Rows:
 
     Trees, branches, and rows with equal prompts are in the batch's order.
     """
-    ids = [prompt.numpy().tobytes() for prompt in prompts]
+    ids, lengths = [prompt.numpy().tobytes() for prompt in prompts], [len(prompt) for prompt in prompts]
     # Sorted by their bytes, prompts that begin alike are neighbours. So what two of them share is the least of what
     # the neighbours between them share, and each tree is a stretch of the order.
     order = sorted(range(len(ids)), key=ids.__getitem__)
@@ -133,7 +133,7 @@ def rows_by_prefix(prompts: Sequence[Tensor], responses: Sequence[int]) -> Rows:
         """The cost and branches of ``order[start:end]``, which share ``above`` tokens, without these."""
         if end - start == 1:
             row = order[start]
-            tokens = len(prompts[row]) + responses[row] - above
+            tokens = lengths[row] + responses[row] - above
             return tokens, [Branch((row,), (0,), tokens)]
         here = min(common[start + 1 : end])
         starts = [start, *(index for index in range(start + 1, end) if common[index] == here), end]
@@ -149,7 +149,7 @@ def rows_by_prefix(prompts: Sequence[Tensor], responses: Sequence[int]) -> Rows:
         return costs[above], branches_with[above]
 
     rows, shared, _ = joined(cheapest(0, len(order), 0)[1], 0, 0)
-    return Rows(rows, tuple(len(prompts[row]) for row in rows), tuple(responses[row] for row in rows), shared)
+    return Rows(rows, tuple(lengths[row] for row in rows), tuple(responses[row] for row in rows), shared)
 
 
 def common_tokens(one: Tensor, other: Tensor) -> int:
