@@ -158,7 +158,7 @@ def run_and_watch(run: Callable[[], None]) -> None:
         if killed:
             name, pid = killed[0]
             raise CobaltError(KILLED.format(f"process {pid} ({name})")) from error
-        if isinstance(cause, RayActorError):
+        if isinstance(cause, RayActorError) and not cause.actor_init_failed:
             raise CobaltError(RAY_ENDED) from error
         if type(cause).__name__ == ENGINE_ERROR:
             raise CobaltError(KILLED.format("vLLM's engine")) from error

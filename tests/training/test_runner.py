@@ -16,7 +16,7 @@ import pytest
 import transfer_queue
 from online_parts import LOCAL, ROOT, compose
 from ray.core.generated.common_pb2 import ActorDeathCause, ActorDiedErrorContext
-from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.training import cluster, runner, scoring
@@ -240,7 +240,9 @@ def test_an_error_of_another_process_is_told_in_one_line(error, code, told):
 
 
 def test_a_defect_in_another_process_keeps_its_traceback():
-    assert isinstance(ended([], RayTaskError("run", "its traceback", ValueError("odd"))), RayTaskError)
+    defect = RayTaskError("run", "its traceback", ValueError("odd"))
+    assert ended([], defect) is defect
+    assert ended([], not_made := ActorDiedError(defect)) is not_made
 
 
 @pytest.mark.parametrize(
