@@ -12,7 +12,11 @@ from math import comb
 import numpy as np
 
 RESAMPLES = 10_000
-RESAMPLES_AT_ONCE = 1000  # bounds memory
+RESAMPLES_AT_ONCE = 1000
+DRAWS_AT_ONCE = 10_000_000
+"""With many problems fewer resamples at once: this bounds memory."""
+MANY, FEW_KINDS = 5_000, 1000
+"""Of more problems, of so many kinds at most, equal ones are drawn together: the distribution is the same."""
 LEVEL = 0.95
 
 
@@ -52,6 +56,11 @@ def ratio_estimate(numerators_P: Sequence[float], denominators_P: Sequence[float
         with np.errstate(invalid="ignore", divide="ignore"):
             return numerator.sum(axis) / denominator.sum(axis)
 
+    if (count := len(numerators)) > MANY:
+        kinds_2J, times_J = np.unique(np.stack((numerators, denominators)), axis=1, return_counts=True)
+        if len(times_J) <= FEW_KINDS:
+            drawn_MJ = np.random.default_rng(seed).multinomial(count, times_J / count, RESAMPLES)
+            return Estimate(value, *interval_of_resamples(ratio(*(drawn_MJ * kind_J for kind_J in kinds_2J))))
     return Estimate(value, *interval_of_resamples(resample((numerators, denominators), ratio, seed, paired=True)))
 
 
@@ -69,7 +78,7 @@ def resample(
             paired=paired,
             vectorized=True,
             n_resamples=RESAMPLES,
-            batch=RESAMPLES_AT_ONCE,
+            batch=max(1, min(RESAMPLES_AT_ONCE, DRAWS_AT_ONCE // len(data[0]))),
             method="percentile",
             rng=np.random.default_rng(seed),
         )

@@ -59,3 +59,17 @@ def test_a_ratio_weighs_problems_by_their_size() -> None:
 def test_estimates_are_seeded() -> None:
     values = np.random.default_rng(3).random(50)
     assert mean_estimate(values, 1) == mean_estimate(values, 1) != mean_estimate(values, 2)
+
+
+def test_many_problems_take_no_longer_and_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(4)
+    wholes = generator.integers(1, 5, 1000)
+    parts = generator.binomial(wholes, 0.3)
+    plain = ratio_estimate(parts, wholes)
+    monkeypatch.setattr(statistics, "MANY", 100)
+    drawn = ratio_estimate(parts, wholes)
+    assert drawn.value == plain.value and bounds(drawn) == pytest.approx(bounds(plain), abs=1e-3)
+    assert ratio_estimate(np.tile(parts, 100), np.tile(wholes, 100)).value == plain.value, "100,000 problems"
+    monkeypatch.setattr(statistics, "FEW_KINDS", 2)
+    assert ratio_estimate(parts, wholes) == plain
+    assert bounds(mean_estimate([0.5] * 200)) == (0.5, 0.5)
