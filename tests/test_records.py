@@ -1,5 +1,6 @@
 """Record files: strict reading, torn lines, resuming, manifests."""
 
+import contextlib
 import errno
 import json
 import os
@@ -294,6 +295,28 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     with recorded_run("again", {}, [], {path: {"seed": 1}}):
         pass
     assert sorted(tmp_path.iterdir()) == [path, manifest_path(path)]
+
+
+def test_the_wall_time_is_that_of_all_runs_which_made_the_output(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+
+    def run(ends: bool = True) -> float:
+        with contextlib.suppress(RuntimeError), recorded_run("command", {}, [], {path: {}}):
+            write_jsonl(path, [{"id": 1}])
+            if not ends:
+                raise RuntimeError("killed")
+        return json.loads(manifest_path(path).read_text())["wall_time_s"]
+
+    def shift(file: Path, seconds: float) -> None:
+        os.utime(file, (0, file.stat().st_mtime + seconds))
+
+    run(ends=False)
+    shift(manifest_path(path), -100)  # it began so long before its last record
+    assert 100 < run() < 110
+    shift(path, 50)  # nothing ran after the end
+    assert 100 < run(ends=False) < 110
+    path.unlink()
+    assert run() < 10, "an output that was removed is made anew"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"content": 5}', '{"origin": 5}'])

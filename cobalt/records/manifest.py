@@ -148,7 +148,7 @@ class Manifest:
         self.counts: dict[str, Any] = {}
         self.origin: dict[str, Any] = {}
         """``model``, ``model_id``, ``prompts`` and ``checker`` that the output comes from, for later stages."""
-        self._started = time.time()
+        self._started, self._earlier_s = time.time(), 0.0
         self._fields: dict[str, Any] = {
             "command": command,
             "config": without_secrets(config),
@@ -180,14 +180,19 @@ class Manifest:
         return {path: (stat.st_ino, stat.st_size) for path, stat in found.items() if stat.st_size}
 
     def start(self) -> None:
-        """Write the manifest with ``status: running``."""
-        self._write("running", None)
+        """Write the manifest with ``status: running``, and the wall time of earlier runs."""
+        if begun := self.written():
+            stored, written = read_manifest(self.path), max(path.stat().st_mtime for path in begun)
+            self._earlier_s = stored.get("wall_time_s") or 0.0
+            if stored.get("status") == "running":  # it was killed: until its last record
+                self._earlier_s += max(written - self.path.stat().st_mtime, 0.0)
+        self._write("running", self._earlier_s)
 
     def done(self) -> None:
-        """Replace the manifest by the final one: ``status: done``, counts, wall time in seconds."""
-        self._write("done", round(time.time() - self._started, 3))
+        """Replace the manifest by the final one: ``status: done``, counts, wall time of all runs in seconds."""
+        self._write("done", round(self._earlier_s + time.time() - self._started, 3))
 
-    def _write(self, status: str, wall_time_s: float | None) -> None:
+    def _write(self, status: str, wall_time_s: float) -> None:
         outcome = {"origin": self.origin, "counts": self.counts, "wall_time_s": wall_time_s}
         write_whole(self.path, json.dumps({"status": status, **self._fields, **outcome}, indent=2, default=str) + "\n")
 

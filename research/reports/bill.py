@@ -106,7 +106,7 @@ def main(config: CostConfig) -> None:
         collected = {}
         for path in manifests:
             manifest = json.loads(path.read_text())
-            if manifest["wall_time_s"] is None:
+            if manifest["status"] != "done":
                 raise InputError.at(path, None, "this command did not end")
             collected[f"{path.name}@{file_sha256(path)[:12]}"] = manifest["wall_time_s"] * config.collection_gpus
             for name, (_, counted) in COUNTS.items():

@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from cobalt.errors import InputError
 from cobalt.records import write_jsonl
 from research.reports.bill import CostConfig, bill_table, main, read_bill
 
@@ -28,8 +31,9 @@ def write_training(folder: Path, steps: list[dict]) -> Path:
     return folder
 
 
-def write_collection(path: Path, wall_time_s: float | None, **counts: float) -> Path:
-    path.with_name(f"{path.name}.manifest.json").write_text(json.dumps({"wall_time_s": wall_time_s, "counts": counts}))
+def write_collection(path: Path, wall_time_s: float, status: str = "done", **counts: float) -> Path:
+    manifest = {"status": status, "wall_time_s": wall_time_s, "counts": counts}
+    path.with_name(f"{path.name}.manifest.json").write_text(json.dumps(manifest))
     return path
 
 
@@ -88,3 +92,9 @@ def test_the_price_is_told_with_collection_and_without(tmp_path: Path) -> None:
     assert rows["GPU-s per example"] == [2 * training, training]
     assert rows["GPU-s per example: ours / this run"] == [1, 2]
     assert rows["GPU-s per example, without collection"] == [training, training]
+
+
+def test_a_collection_that_has_not_ended_is_refused(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1)])
+    with pytest.raises(InputError, match=r"a\.jsonl\.manifest\.json: this command did not end"):
+        cost(tmp_path, collection=(write_collection(tmp_path / "a.jsonl", 10, status="running"),))
