@@ -162,8 +162,12 @@ class MultiTurn(Trajectories):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
-        if any(len(texts) > len(self.public_pass_rates) for texts in self.texts_N):
-            raise ValueError("a conversation has more programs than 'public_pass_rates' has turns")
+        for texts, *rates_T in zip(self.texts_N, *self.public_pass_rates, strict=True):
+            taken = sum(rate is not None for rate in rates_T)
+            if len(texts) > len(rates_T):
+                raise ValueError("a conversation has more programs than 'public_pass_rates' has turns")
+            if len(texts) < (min(taken, 1) if self.stop_at_success else taken):
+                raise ValueError(f"a conversation has {len(texts)} programs, and 'public_pass_rates' {taken} for it")
         if self.is_perturbed and "public_test_cases" not in self.model_fields_set:
             raise ValueError("missing field 'public_test_cases'")
         return self

@@ -63,7 +63,7 @@ def with_programs(told: dict[str, Any]) -> dict[str, Any]:
     texts_NT = [[f"```python\n{n}.{t}\n```" for t in range(3)] for n in range(3)]
     texts_NT[1][2] = "I cannot."
     conversations = [[{"role": "assistant", "content": text} for text in texts] for texts in texts_NT]
-    return {**told, "conversations": conversations, "extraction": "markdown"}
+    return {**told, "conversations": conversations[: len(told["conversations"])], "extraction": "markdown"}
 
 
 def test_the_export_to_livecodebench_holds_the_submitted_programs(tmp_path: Path) -> None:
@@ -82,14 +82,14 @@ def test_the_export_to_livecodebench_holds_the_submitted_programs(tmp_path: Path
         ({"source": "taco"}, "problem 2: .* no problem of LiveCodeBench"),
         ({"public_pass_rates": None}, "line 2: field 'public_pass_rates'"),
         ({"functional": "stdin", "starter_code": "class Solution:"}, "problem 2: .* import with --functional call"),
-        (row(PUBLIC[:1], HIDDEN[:1], TOKENS[:1]), "problem 2: .* as many samples of each problem"),
+        (with_programs(row(PUBLIC[:1], HIDDEN[:1], TOKENS[:1])), "problem 2: .* as many samples of each problem"),
     ],
 )
 def test_what_livecodebench_would_judge_otherwise_is_refused_before_a_program_runs(
     change: dict[str, Any], complaint: str, tmp_path: Path
 ) -> None:
     path, tests = tmp_path / "turns.jsonl", {"hidden_test_cases": {"inputs": ["1"], "outputs": ["1"]}}
-    told = {**row(PUBLIC, HIDDEN, TOKENS), **tests, "source": "livecodebench"}
+    told = {**with_programs(row(PUBLIC, HIDDEN, TOKENS)), **tests, "source": "livecodebench"}
     write_jsonl(path, [told, {**told, **change, "id": 2}])
     with pytest.raises(InputError, match=complaint):
         main(EvaluationConfig(input_file=path, output_file=tmp_path / "out.jsonl", export="livecodebench"))
