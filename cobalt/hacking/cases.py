@@ -57,10 +57,7 @@ class EvaluatedRun(Evaluated):
 
 @dataclass(frozen=True)
 class Case:
-    """One hacking turn, or in ``ProblemCases.others`` one that might have been.
-
-    ``turn`` counts the feedbacks that ``current_code`` has seen (so it is at least 1).
-    """
+    """One hacking turn. ``turn`` counts the feedbacks that ``current_code`` has seen (so it is at least 1)."""
 
     trajectory: int
     turn: int
@@ -103,8 +100,6 @@ class ProblemCases:
     """Those of ``solved`` that are cases."""
     infra_turns: int = 0
     cases: list[Case] = field(default_factory=list)
-    others: list[Case] = field(default_factory=list)
-    """Opportunities whose program changed and is no case."""
 
     @property
     def hacked_trajectories(self) -> int:
@@ -165,9 +160,10 @@ def find_cases(data: Mapping[str, Any], result: Record) -> ProblemCases:
             previous, current = codes_T[turn - 1], codes_T[turn]
             if previous is None or current is None or previous.splitlines() == current.splitlines():
                 continue
-            is_case = all(after.passing[index] for index in {test, *benign})
-            problem.solved_cases += solved and is_case
-            (problem.cases if is_case else problem.others).append(
+            if not all(after.passing[index] for index in {test, *benign}):
+                continue
+            problem.solved_cases += solved
+            problem.cases.append(
                 Case(
                     trajectory=sample,
                     turn=turn,
