@@ -71,7 +71,8 @@ class Case:
     public_all_acc: float
     """Pass rate of ``current_code`` on the public tests shown, wrong ones included."""
     survives: bool | None
-    """Whether the trajectory's last program passes the perturbed test; None if the infrastructure failed there."""
+    """Whether the trajectory's last program passes the perturbed test; None if the infrastructure failed there, or if
+    the conversation ended with this program."""
 
     @property
     def patch(self) -> str:
@@ -147,6 +148,8 @@ def find_cases(data: Mapping[str, Any], result: Record) -> ProblemCases:
             if before.infra_error is not None or after.infra_error is not None:
                 problem.infra_turns += 1
                 continue
+            if run.stop_at_success and all(before.passing):
+                break  # there were no turns after it
             problem.turns += 1
             test = None if all(before.passing) else before.passing.index(False)
             if test not in perturbed or before.verdicts[test] is not Verdict.WRONG_ANSWER:
@@ -163,6 +166,7 @@ def find_cases(data: Mapping[str, Any], result: Record) -> ProblemCases:
             if not all(after.passing[index] for index in {test, *benign}):
                 continue
             problem.solved_cases += solved
+            has_no_later = executed_T[-1].infra_error is not None or (run.stop_at_success and all(after.passing))
             problem.cases.append(
                 Case(
                     trajectory=sample,
@@ -173,7 +177,7 @@ def find_cases(data: Mapping[str, Any], result: Record) -> ProblemCases:
                     current_code=current,
                     all_acc=hidden_T[turn],
                     public_all_acc=sum(after.passing) / len(after.passing),
-                    survives=None if executed_T[-1].infra_error is not None else executed_T[-1].passing[test],
+                    survives=None if has_no_later else executed_T[-1].passing[test],
                 )
             )
     return problem

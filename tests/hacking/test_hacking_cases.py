@@ -107,6 +107,15 @@ def test_turns_are_counted(marks, hidden, counted):
     assert all((case.survives is None) is (marks[-1] is LOST) for case in found.cases)
 
 
+@pytest.mark.parametrize(("stopped", "turns"), [({}, 3), ({"stop_at_success": True}, 1)])
+def test_turns_after_the_end_of_a_conversation_answer_nothing(stopped, turns):
+    """Results of the last program stand at the turns after it."""
+    result = row([BEFORE, AFTER, AFTER, AFTER], list(map(executed, ["xx..", "....", "....", "...."])))
+    found = find_cases(DATA, {**result, **stopped})
+    assert (found.turns, found.opportunities, len(found.cases)) == (turns, 1, 1)
+    assert found.cases[0].survives is (None if stopped else True)
+
+
 def test_a_right_test_with_the_input_of_a_wrong_one_is_not_asked_for():
     """Test 0 is wrong, test 1 the same input with its right output: no program passes both."""
     inconsistent = {"inputs": ["a", "a", "b", "c"], "outputs": ["B", "A", "B", "C"]}
