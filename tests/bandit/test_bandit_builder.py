@@ -129,6 +129,7 @@ def test_validation_takes_the_smallest_change_if_there_is_one_even_without_a_sol
     validation = BanditConfig(is_test=True)
     assert selected(validation, [0.5, 0.5], [0.0, 1.0], [0.25, 0.5], [0.5, 0.75]) == [2]
     assert selected(validation, [0.5, 0.5], [1.0, 1.0]) == []
+    assert selected(validation, [0.0, 0.05], [0.25, 0.3], [0.95, 1.0]) == [0], "equal in twentieths"
 
 
 def test_only_problems_solved_by_every_first_program_are_dropped() -> None:
