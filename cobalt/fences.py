@@ -24,7 +24,7 @@ class Block:
     language: str
     """The first word after the fence; "" if there is none."""
     code: str
-    """Stripped, every line without the indentation of the first."""
+    """Stripped, every line without the indentation of the first, unless that is the first line's alone."""
     end: BlockEnd
     next_line: int
     """The line of the text after the one that ends the block."""
@@ -42,12 +42,12 @@ def blocks_of(text: str) -> list[Block]:
     lines, number = [line.removesuffix("\r") for line in text.split("\n")], 0
     blocks: list[Block] = []
     while number < len(lines):
-        opening = _opening(lines[number])
+        line, opening = lines[number], _opening(lines[number])
         number += 1
         if opening is not None:
             fence, language = opening
             code_lines, number, end = _read_block(lines, number, fence)
-            code = _dedented("\n".join(code_lines))
+            code = _dedented("\n".join(code_lines), is_indented=not line.startswith(fence))
             if code or end == "fence":
                 blocks.append(Block(language, code, end, number))
     return blocks
@@ -103,8 +103,10 @@ def _scanned(line: str, quotes: str) -> tuple[int | None, str]:
     return None, quotes
 
 
-def _dedented(code: str) -> str:
-    first = _INDENTATION.search(code)
-    if first is not None and first[1]:
-        code = re.sub(rf"(?m)^[ \t]{{1,{len(first[1])}}}", "", code)
+def _dedented(code: str, is_indented: bool) -> str:
+    """``is_indented``: so is the fence. Then only lines of a string may have less than the first line."""
+    found = _INDENTATION.search(code)
+    first = found[1] if found is not None else ""
+    if first and (is_indented or all(other.startswith(first) for other in _INDENTATION.findall(code))):
+        code = re.sub(rf"(?m)^[ \t]{{1,{len(first)}}}", "", code)
     return code.strip()

@@ -40,6 +40,8 @@ HEAD_DOCSTRING = '"""\nRun it:\n```\npython a.py\n```\n"""\nprint(1)'
         ("1. Code:\n   ```python\n   for i in range(2):\n       print(i)\n   ```", LOOP),
         ("1. ```python\n   for i in range(2):\n       print(i)\n   ```", LOOP),
         ("```python\n    for i in range(2):\n        print(i)\n```", LOOP),
+        ("```python\n    import sys\nfor i in range(2):\n    print(i)\n```", f"import sys\n{LOOP}"),
+        ("- So:\n  ```python\n  s = '''a\nb'''\n  print(s)\n  ```", "s = '''a\nb'''\nprint(s)"),
         ("The program: ```python\nprint(1)\n```", "print(1)"),
         ("````markdown\n```python\nprint(1)\n```\n````", "print(1)"),
         # where a block ends
