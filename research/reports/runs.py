@@ -221,6 +221,15 @@ def read_material(
 
     cases = (*("id", *COUNTED), "opportunities_by_turn", "cases")
     judgements = ("judge_seq_id", "id", "majority")
+    hacking = read("hacking", lambda path: list(read_jsonl(f"{path}.problems.jsonl", cases)))
+    judged = read("judged", lambda path: list(read_jsonl(path, judgements, "judge_seq_id", may_be_empty=True)))
+    for run in runs:
+        read_files = (of_kind.get(run.name, []) for of_kind in (judged, hacking))
+        for path, votes, records in zip(run.of("judged"), *read_files, strict=False):
+            cases_found = [case for record in records for case in record["cases"]]
+            names = {f"{case['id']}-{case['trajectory']}-{case['turn']}" for case in cases_found}
+            if other := names ^ {vote["judge_seq_id"] for vote in votes}:
+                raise InputError.at(path, None, f"judges other cases than the 'hacking' file has, such as {min(other)}")
     return Material(
         baseline,
         method,
@@ -236,8 +245,8 @@ def read_material(
             for run in runs
             if run.of("control")
         },
-        hacking=read("hacking", lambda path: list(read_jsonl(f"{path}.problems.jsonl", cases))),
-        judged=read("judged", lambda path: list(read_jsonl(path, judgements, "judge_seq_id", may_be_empty=True))),
+        hacking=hacking,
+        judged=judged,
         logs=read("log", read_learning_log),
         bills=read("cost", read_bill),
     )

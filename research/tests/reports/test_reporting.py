@@ -1,10 +1,11 @@
 """The report: what its numbers are, and that every form shows the same ones."""
 
 import json
+import random
 import re
 
 import pytest
-from report_files import tables_of
+from report_files import tables_of, write_cases
 
 from cobalt.errors import InputError
 from cobalt.evaluation.files import NOT_RECORDED, read_evaluations, source_of, verdict_rule, write_counts
@@ -64,6 +65,12 @@ def test_differences_are_paired_by_problem(tmp_path):
     write_jsonl(b, [row(0, [[1.0]]), row("1", [[0.0]])])
     (found,) = tables_of(tmp_path, f"a:clean={a}", f"b:clean={b}")["gain_clean"]["rows"]
     assert (found["problems"], found["turn 0"]["value"]) == (1, 100)
+
+
+def test_judgements_of_another_run_are_refused(tmp_path):
+    (hacking, _), (_, judged) = (write_cases("a", tmp_path / str(seed), random.Random(seed), 0.2) for seed in (1, 2))
+    with pytest.raises(InputError, match=r"2\.judged\.jsonl: judges other cases than the 'hacking' file has"):
+        tables_of(tmp_path, hacking, judged)
 
 
 @pytest.mark.parametrize("key", ["categories", "judge_free_categories"])
