@@ -6,8 +6,9 @@ and repeated programs. Turn t = number of feedbacks seen. Estimates are shares i
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,7 @@ class PassAt1(TurnRate):
 
 @dataclass(frozen=True)
 class Share:
-    """Part of a whole of ``count``; ``estimate`` is None where the whole is empty."""
-
-    estimate: Estimate | None
-    count: int
-
-
-@dataclass(frozen=True)
-class TurnShare:
-    """A ``Share`` at one turn."""
+    """Part of a whole of ``count`` at one turn; ``estimate`` is None where the whole is empty."""
 
     turn: int
     estimate: Estimate | None
@@ -98,9 +91,9 @@ class Summary:
     """By k, per turn."""
     gain: Gain | None
     """None with a single turn."""
-    kept: list[TurnShare]
+    kept: list[Share]
     """From turn 1 on: P(solved at t | solved at t - 1)."""
-    solved_after_unsolved: list[TurnShare]
+    solved_after_unsolved: list[Share]
     """From turn 1 on: P(solved at t | unsolved at t - 1)."""
     repeats: list[Repeats]
     """From turn 1 on."""
@@ -147,7 +140,7 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
     turns = max((problem.turns for problem in scored), default=0)
     samples = max((problem.samples for problem in scored), default=0)
     ks = sorted({*(1 << power for power in range(samples.bit_length())), samples} - {0})  # 1, 2, 4, ... and all
-    pass_at_k = {k: _pass_at_k(scored, turns, k) for k in ks}
+    pass_at_k = {k: _by_turn(scored, turns, partial(_rate, k=k), k) for k in ks}
 
     pass_at_1: list[PassAt1] = []
     for rate in pass_at_k.get(1, []):
@@ -159,26 +152,20 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
     gain, last = None, min(GAIN_TO_TURN, turns - 1)
     if last >= 1:
         gain = Gain(0, last, mean_estimate([_rate(p, last) - _rate(p, 0) for p in scored if p.turns > last]))
-    solved_after_unsolved = [
-        TurnShare(turn, *_share([(p.repaired_T[turn], p.unsolved_before(turn)) for p in scored if p.turns > turn]))
-        for turn in range(1, turns)
-    ]
-
-    kept = [
-        TurnShare(turn, *_share([(p.kept(turn), p.solved_T[turn - 1]) for p in scored if p.turns > turn]))
-        for turn in range(1, turns)
-    ]
     submitted, tokens = [], []
     if all(problem.submitted_T is not None for problem in scored):
-        submitted = [_submitted([p for p in scored if p.turns > turn], turn) for turn in range(turns)]
+        submitted = _by_turn(scored, turns, _submitted_rate)
     if all(problem.tokens_T is not None for problem in scored):
         for turn in range(turns):
             there = [problem for problem in scored if problem.turns > turn]
             tokens.append(sum(p.tokens_T[turn] for p in there if p.tokens_T) / sum(p.samples for p in there))
 
+    def shares(of: Callable[[ProblemScores, int], tuple[int, int]]) -> list[Share]:
+        return [_share(turn, [of(p, turn) for p in scored if p.turns > turn]) for turn in range(1, turns)]
+
     def breakdown(group: str) -> dict[str, list[TurnRate]]:
         names = sorted({getattr(problem, group) for problem in scored})
-        return {name: _pass_at_k([p for p in scored if getattr(p, group) == name], turns, 1) for name in names}
+        return {name: _by_turn([p for p in scored if getattr(p, group) == name], turns, _rate) for name in names}
 
     return Summary(
         problems=len(problems),
@@ -191,8 +178,8 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
         pass_at_1=pass_at_1,
         pass_at_k=pass_at_k,
         gain=gain,
-        kept=kept,
-        solved_after_unsolved=solved_after_unsolved,
+        kept=shares(lambda p, turn: (p.kept(turn), p.solved_T[turn - 1])),
+        solved_after_unsolved=shares(lambda p, turn: (p.repaired_T[turn], p.unsolved_before(turn))),
         repeats=[repeats_at(scored, turn) for turn in range(1, turns)],
         by_difficulty=breakdown("difficulty"),
         by_platform=breakdown("platform"),
@@ -204,24 +191,22 @@ def compare(ours: Sequence[ProblemScores], others: Sequence[ProblemScores], othe
     by_id = {id_key(problem.id): problem for problem in others if problem.samples}
     pairs = [(ours_, by_id[id_key(ours_.id)]) for ours_ in ours if ours_.samples and id_key(ours_.id) in by_id]
     turns = min((min(a.turns, b.turns) for a, b in pairs), default=0)
-    differences = [
-        Difference(turn, mean_estimate([_rate(a, turn) - _rate(b, turn) for a, b in pairs])) for turn in range(turns)
-    ]
-    submitted = []
-    if all(problem.submitted_T is not None for pair in pairs for problem in pair):
-        submitted = [
-            Difference(turn, mean_estimate([_submitted_rate(a, turn) - _submitted_rate(b, turn) for a, b in pairs]))
-            for turn in range(turns)
-        ]
-    return Comparison(other, len(pairs), len(ours) + len(others) - 2 * len(pairs), differences, submitted)
+
+    def differences(rate: Callable[[ProblemScores, int], float]) -> list[Difference]:
+        paired_TP = [[rate(a, turn) - rate(b, turn) for a, b in pairs] for turn in range(turns)]
+        return [Difference(turn, mean_estimate(paired_P)) for turn, paired_P in enumerate(paired_TP)]
+
+    both_tell = all(problem.submitted_T is not None for pair in pairs for problem in pair)
+    submitted = differences(_submitted_rate) if both_tell else []
+    return Comparison(other, len(pairs), len(ours) + len(others) - 2 * len(pairs), differences(_rate), submitted)
 
 
 def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
     """``Repeats`` of a turn after the first."""
     there = [problem for problem in problems if problem.turns > turn and problem.samples]
-    among_all = _share([(problem.repeats_T[turn], problem.samples) for problem in there])
-    among_failed = _share([(problem.failed_repeats_T[turn], problem.unsolved_before(turn)) for problem in there])
-    return Repeats(turn, Share(*among_all), Share(*among_failed))
+    among_all = _share(turn, [(problem.repeats_T[turn], problem.samples) for problem in there])
+    among_failed = _share(turn, [(problem.failed_repeats_T[turn], problem.unsolved_before(turn)) for problem in there])
+    return Repeats(turn, among_all, among_failed)
 
 
 def _rate(problem: ProblemScores, turn: int, k: int = 1) -> float:
@@ -233,20 +218,21 @@ def _submitted_rate(problem: ProblemScores, turn: int) -> float:
     return problem.submitted_T[turn] / problem.samples
 
 
-def _submitted(problems: Sequence[ProblemScores], turn: int) -> TurnRate:
-    """Of the problems that have this turn; there must be one."""
-    return TurnRate(turn, mean_estimate([_submitted_rate(problem, turn) for problem in problems]), len(problems))
+def _by_turn(
+    problems: Sequence[ProblemScores], turns: int, rate: Callable[[ProblemScores, int], float], samples: int = 1
+) -> list[TurnRate]:
+    """Over the problems that have so many samples."""
+    there_T = [[p for p in problems if p.turns > turn and p.samples >= samples] for turn in range(turns)]
+    return [
+        TurnRate(turn, mean_estimate([rate(p, turn) for p in there]) if there else None, len(there))
+        for turn, there in enumerate(there_T)
+    ]
 
 
-def _pass_at_k(problems: Sequence[ProblemScores], turns: int, k: int) -> list[TurnRate]:
-    rates_TP = [[_rate(p, turn, k) for p in problems if p.turns > turn and p.samples >= k] for turn in range(turns)]
-    return [TurnRate(t, mean_estimate(rates) if rates else None, len(rates)) for t, rates in enumerate(rates_TP)]
-
-
-def _share(counts: Sequence[tuple[int, int]]) -> tuple[Estimate | None, int]:
-    """Part of the whole over all problems, from both counts of each; and the whole."""
+def _share(turn: int, counts: Sequence[tuple[int, int]]) -> Share:
+    """Part of the whole over all problems, from both counts of each."""
     parts, wholes = [part for part, _ in counts], [whole for _, whole in counts]
-    return (ratio_estimate(parts, wholes) if sum(wholes) else None), sum(wholes)
+    return Share(turn, ratio_estimate(parts, wholes) if sum(wholes) else None, sum(wholes))
 
 
 def write_report(output: Path, execution: dict[str, Any], summary: Summary, compared: Comparison | None = None) -> str:
