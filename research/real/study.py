@@ -28,6 +28,7 @@ from cobalt.errors import InputError, SetupError
 from cobalt.records.identity import model_identity
 from cobalt.records.training_run import saved_steps
 from cobalt.serving.ports import free_port
+from cobalt.serving.proxies import keep_loopback_direct
 from research.plans.places import Folder, Place
 
 ARMS = {
@@ -157,6 +158,7 @@ def main() -> None:
     kept = {name: str(value) for name, value in vars(settings).items() if name not in ("out", "data", "ask")}
     folder.keep_settings(str(kept))
     folder.enter()
+    keep_loopback_direct()
     place = ArmPlace(folder, settings)
     model = settings.model.resolve()
     if recipe:

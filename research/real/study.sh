@@ -41,7 +41,7 @@ collect() { # NUMBER
     > "$part.vllm.log" 2>&1 &
   server=$!
   trap 'kill -- -'$server EXIT
-  until curl -sf "http://127.0.0.1:$port/health" > /dev/null; do
+  until curl -sf --noproxy '*' "http://127.0.0.1:$port/health" > /dev/null; do
     kill -0 $server || return 1
     sleep 1
   done

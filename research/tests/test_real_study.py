@@ -59,7 +59,8 @@ def run(tmp_path):
 
     def run(*command, **knobs):
         calls.write_text("")
-        knobs = {"PYTHON": recorder, "CALLS": calls, **knobs}
+        behind_proxy = {"http_proxy": "http://127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""}  # servers here are not
+        knobs = {"PYTHON": recorder, "CALLS": calls, **behind_proxy, **knobs}
         environment = {**os.environ, **{name: str(value) for name, value in knobs.items()}}
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
         return done, [json.loads(line) for line in calls.read_text().splitlines()]
