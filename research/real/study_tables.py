@@ -231,7 +231,9 @@ def rate(scores: Scores, arm: str, turn: int, minus: str | None = None, only: st
         if lacking := [id_ for id_ in ids if any(id_ not in by_id for by_id in by_id_S)]:
             raise InputError(f"{name}: no counts of problem {lacking[0]}")
         chosen_SP = [[by_id[id_] for id_ in ids] for by_id in by_id_S]
-        right_SP = np.array([[(one.submitted_T or ())[turn] for one in problems] for problems in chosen_SP], float)
+        right_SP = np.array(
+            [[(one.submitted_T or ())[turn] if one.samples else 0 for one in problems] for problems in chosen_SP], float
+        )
         return right_SP, np.array([[one.samples for one in problems] for problems in chosen_SP], float)
 
     found = hierarchical_rate(counts(arm), None if minus is None else counts(minus))
@@ -299,7 +301,7 @@ def long_table(folder: Path) -> list[dict[str, Cell]]:
     for file in sorted(folder.glob(LONG_FILE.format("*"))):
         seeds = [one.problems for one in read_evaluations(file)]
         samples = sum(one.samples for problems in seeds for one in problems)
-        solved_T = np.sum([one.solved_T for problems in seeds for one in problems], axis=0)
+        solved_T = np.sum([one.solved_T for problems in seeds for one in problems if one.samples], axis=0)
         shares = {str(turn + 1): f"{100 * solved / samples:.1f}" for turn, solved in enumerate(solved_T)}
         rows.append({"arm": ARMS[file.name.partition(".")[0]], **shares})
     return rows

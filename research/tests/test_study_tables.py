@@ -2,12 +2,13 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 
 from cobalt import statistics
 from cobalt.errors import InputError
-from cobalt.evaluation.files import read_evaluations
+from cobalt.evaluation.files import BY_TURN, read_evaluations, write_counts
 from cobalt.tables import show
 from research.real.study_tables import (
     COST_FILE,
@@ -91,6 +92,21 @@ def test_arms_are_paired_by_problem_whatever_the_order_of_their_counts():
     mixed["base"] = [problems[1:] for problems in scores["base"]]
     with pytest.raises(InputError, match="base: no counts of problem"):
         rate(mixed, "cobalt", 2, "base")
+
+
+def test_a_problem_without_samples_is_left_out(tmp_path, monkeypatch):
+    """All of them met an infrastructure failure."""
+    monkeypatch.setattr(statistics, "RESAMPLES", 10)
+    problems = kept(SMALL)[0]["base"][0]
+    lost = replace(
+        problems[0], samples=0, excluded=4, submitted_T=None, **dict.fromkeys(map("{}_T".format, BY_TURN), ())
+    )
+    with_lost, without = ({"base": [[*first, *problems[1:]]]} for first in ([lost], []))
+    assert rate(with_lost, "base", 2).estimate == rate(without, "base", 2).estimate
+    evaluation = replace(read_evaluations(SMALL / LONG_FILE.format("base"))[0], problems=with_lost["base"][0])
+    write_counts(tmp_path / "base.long.counts.json", "base", "long", [evaluation])
+    (tmp_path / LONG_FILE.format("base")).write_bytes(gzip.compress((tmp_path / "base.long.counts.json").read_bytes()))
+    assert len(long_table(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
