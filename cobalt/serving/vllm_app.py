@@ -122,7 +122,9 @@ class VllmActor:
             self._guard.admit(request)
             body = await self._guard.body(request)
             if self._template and body:
-                body = json.dumps({"chat_template_kwargs": self._template, **json.loads(body)}).encode()
+                asked = {"chat_template_kwargs": None, **json.loads(body)}
+                asked["chat_template_kwargs"] = {**self._template, **(asked["chat_template_kwargs"] or {})}
+                body = json.dumps(asked).encode()
             path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
             path += f"?{request.url.query}" if request.url.query else ""
             answer = await self._client.request(request.method, path, content=body, headers=_content_type(request))

@@ -345,8 +345,19 @@ def test_http_of_vllm_is_passed_on(vllm_url: str) -> None:
         assert client.get(f"{vllm_url}/health").status_code == 200
         models = client.get(f"{vllm_url}/v1/models?limit=1").json()
         assert models["data"][0]["id"].startswith("m") and models["path"] == "/v1/models?limit=1"
-        assert client.post(f"{vllm_url}/v1/chat/completions", content=b"[").status_code == 422
+        for body in (b"[", b"[]", b"null", b'{"chat_template_kwargs": 1}'):
+            assert client.post(f"{vllm_url}/v1/chat/completions", content=body).status_code == 422
         assert client.put(f"{vllm_url}/v1/models").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"), [({"date": 1}, {"enable_thinking": False, "date": 1}), ({"enable_thinking": True},) * 2]
+)
+def test_template_settings_of_a_request_stand_beside_the_apps(vllm_url: str, asked: dict, given: dict) -> None:
+    sampling = {"max_tokens": 4, "top_p": 1, "seed": 1}
+    request = {"model": 'm {"enable_thinking": false}', "messages": MESSAGES, **sampling, "chat_template_kwargs": asked}
+    answer = httpx.post(f"{vllm_url}/v1/chat/completions", json=request, timeout=60).json()
+    assert json.loads(answer["choices"][0]["message"]["content"])["chat_template_kwargs"] == given
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/vllm_actor/v1", "{app}-absent/v1"])
