@@ -42,6 +42,7 @@ def placed(parts: Sequence[Any], like: Any) -> Any:
     if not isinstance(parts[0], DTensor):
         return parts[0]
     placement: Any = parts[0].placements[-1]
-    shards = [part.to_local() for part in parts]
+    mesh: Any = parts[0].device_mesh
+    shards = [part.to_local() for part in parts[: mesh.size(-1)]]  # the rest are copies (`fsdp_size`)
     whole = torch.cat(shards, dim=placement.dim) if placement.is_shard() else shards[0]
     return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)

@@ -19,11 +19,11 @@ WIDTH = 5
 """Of the layers: two and three ranks have shards of other sizes than each other."""
 
 
-def trained_parts(ranks, steps):
-    """A model on ``ranks`` ranks, its optimizer and schedule, after some steps that are the same for all ranks."""
+def trained_parts(shape, steps):
+    """A model on a mesh of ``shape``, its optimizer and schedule, after some steps that are the same for all ranks."""
     torch.manual_seed(steps)
     model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, 1))
-    mesh = init_device_mesh("cpu", (ranks,))
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("ddp", "fsdp")[-len(shape) :])
     for layer in (*model, model):
         fully_shard(layer, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -46,20 +46,20 @@ def whole(model, optimizer, schedule):
     return [*map(torch.clone, tensors), torch.tensor(schedule.get_last_lr())]
 
 
-def work(rank, ranks, folder):
-    """Two ranks save, ``ranks`` load. Each writes what it has then, and after one more step."""
+def work(rank, shape, ranks, folder):
+    """Two ranks, a mesh of ``shape``, save, ``ranks`` load. Each writes what it has then, and after one more step."""
     for world in (2, ranks):
         if rank >= world:
             continue
         dist.init_process_group("gloo", f"file://{folder}/store-{world}", rank=rank, world_size=world)
         if world == 2:
-            parts = model, optimizer, schedule = trained_parts(world, 2)
+            parts = model, optimizer, schedule = trained_parts(shape, 2)
             name = f"world_size_{world}_rank_{rank}.pt"
             torch.save(model.state_dict(), folder / f"model_{name}")
             torch.save(optimizer.state_dict(), folder / f"optim_{name}")
             torch.save({"lr_scheduler": schedule.state_dict(), "rng": None}, folder / f"extra_state_{name}")
         else:
-            parts = trained_parts(world, 1)
+            parts = trained_parts((world,), 1)
             load_other_ranks(folder, *parts)
         found = whole(*parts)
         one_step(*parts)
@@ -70,10 +70,13 @@ def work(rank, ranks, folder):
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_another_number_of_ranks_goes_on_as_the_saved_ones_would(tmp_path, ranks):
+@pytest.mark.parametrize(
+    ("shape", "ranks"),
+    [((2,), 1), pytest.param((2,), 3, marks=pytest.mark.slow), pytest.param((2, 1), 1, id="copies")],
+)
+def test_another_number_of_ranks_goes_on_as_the_saved_ones_would(tmp_path, shape, ranks):
     (tmp_path / RANKS_FILE).write_text(json.dumps({"world_size": 2, "FSDP_version": 2}))
-    processes.spawn(work, (ranks, tmp_path), nprocs=max(2, ranks))
+    processes.spawn(work, (shape, ranks, tmp_path), nprocs=max(2, ranks))
     (saved, saved_after), (loaded, loaded_after) = (torch.load(tmp_path / f"whole-{n}.pt") for n in (2, ranks))
     assert len(saved) > 10 and all(map(torch.equal, saved, loaded))
     assert all(map(torch.allclose, saved_after, loaded_after))
