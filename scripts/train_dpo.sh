@@ -25,6 +25,7 @@ export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 if [[ $PRESET == cpu ]]; then
   : "${MODEL:=$ROOT/assets/minicoder}"
 fi
+[[ ! -d ${MODEL:-} ]] || MODEL=$(realpath "$MODEL") # cobalt merge looks for it, from wherever it is called
 
 flags=(--preset "$PRESET" --model "${MODEL:-Qwen/Qwen2.5-Coder-1.5B-Instruct}" --train_file "$TRAIN_FILE" --output_dir "$OUTPUT_DIR")
 flags+=(--n_gpus "${N_GPUS:-1}" --log "${LOG_FILE:-$OUTPUT_DIR/train.log}")

@@ -74,11 +74,13 @@ def test_dry_run_prints_the_settings_checks_and_starts_nothing(pairs):
     missing = pairs.with_name("none.jsonl")
     for train_file, code, told in ((pairs, 0, ""), (missing, 2, f"cobalt dpo: error: {missing}: no such file\n")):
         knobs = {"PRESET": "cpu", "TRAIN_FILE": str(train_file), "OUTPUT_DIR": str(pairs.with_name("out"))}
+        knobs["MODEL"] = os.path.relpath(MODEL, ROOT)
         command = ["bash", "scripts/train_dpo.sh", "--dry-run", "beta=0.3"]
         environment = {**os.environ, "PYTHON": sys.executable, **knobs}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (code, told)
         shown = json.loads(done.stdout)
+        assert shown["model"] == {"path": str(MODEL)}, "what cobalt merge finds from any folder"
         assert (shown["trl"]["beta"], shown["trl"]["max_length"]) == ("0.3", "1184")
         assert shown["data"] == {"train_files": str(train_file), "train_batch_size": 8}
     assert [path.name for path in pairs.parent.iterdir()] == [pairs.name]
