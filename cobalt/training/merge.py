@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,14 +124,19 @@ def start_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def keep_settings(start: str, folder: Path) -> None:
-    """Give the model in ``folder`` the settings and tokenizer of its start, if that is a folder.
+    """Give the model in ``folder`` the settings and tokenizer of its start, a folder or in the hub's cache.
 
     transformers 5 writes settings that version 4 misreads.
     """
-    if Path(start).is_dir():
-        for file in folder.iterdir():
-            own = Path(start) / file.name
-            if file.suffix in SETTINGS_SUFFIXES and not file.name.endswith(".index.json") and own.is_file():
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    for file in folder.iterdir():
+        if file.suffix in SETTINGS_SUFFIXES and not file.name.endswith(".index.json"):
+            own = str(Path(start, file.name))
+            with suppress(HFValidationError):  # a folder that is not here
+                own = own if Path(start).is_dir() else try_to_load_from_cache(start, file.name)
+            if isinstance(own, str) and Path(own).is_file():
                 shutil.copyfile(own, file)
 
 

@@ -241,14 +241,23 @@ def test_the_latest_checkpoint_is_merged_and_has_a_card_and_other_requests_are_r
         merged()
 
 
-def test_a_model_keeps_the_settings_of_its_start_if_that_is_a_folder(merged, run_dir, tmp_path):
+@pytest.mark.parametrize("is_of_the_hub", [False, True])
+def test_a_model_keeps_the_settings_of_its_start_if_that_is_here(merged, run_dir, tmp_path, monkeypatch, is_of_the_hub):
     assert (merged() / "config.json").read_text() == "written by the merger"
     (run_dir / "model").rename(run_dir / "first")
+    name, start = str(tmp_path / "start"), tmp_path / "start"
+    if is_of_the_hub:
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr("huggingface_hub.ModelCard.load", lambda _: ModelCard("none"))
+        name, cache = "some/start", tmp_path / "hub/models--some--start"
+        (cache / "refs").mkdir(parents=True)
+        (cache / "refs/main").write_text("c0ffee")
+        start = cache / "snapshots/c0ffee"
     manifest = run_dir / "training.manifest.json"
-    manifest.write_text(manifest.read_text().replace("/somewhere/minicoder", str(tmp_path / "start")))
-    (tmp_path / "start").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / "start" / name).write_text("of the start")
+    manifest.write_text(manifest.read_text().replace("/somewhere/minicoder", name))
+    start.mkdir(parents=True)
+    for file in ("config.json", "model.safetensors"):
+        (start / file).write_text("of the start")
     folder = merged()
     assert (folder / "config.json").read_text() == "of the start" and not (folder / "model.safetensors").exists()
 
