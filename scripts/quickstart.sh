@@ -17,8 +17,8 @@ take_overrides "$@"
 [[ $SEED =~ ^[0-9]+$ ]] || refuse "SEED is a number, not '$SEED'"
 [[ ${SETUP:=1} == [01] ]] || refuse "SETUP is 0 or 1, not '$SETUP'"
 PROBLEMS=assets/minicode/problems.jsonl MODEL=assets/minicoder
-RUNS="--executor local"                                               # programs run here, in sandboxes, without Ray Serve
-ASKS="--engine hf --model $MODEL --max_tokens 256 --seed $SEED $RUNS"   # the reference model answers here, on CPU cores
+RUNS="--executor local"                                 # programs run here, in sandboxes, without Ray Serve
+ASKS="--engine hf --max_tokens 256 --seed $SEED $RUNS"   # a model answers here, on CPU cores
 
 say() { printf '\nquickstart.sh: %s\n' "$*"; }
 export COBALT_SCRIPT=1 # its commands do not say what to run next
@@ -34,15 +34,15 @@ say "1 of 7: problems with public and hidden tests, which reference solutions pa
 python preproc/preproc_taco.py $RUNS --input_file $PROBLEMS --output_file "$RUN/problems.jsonl" --prompts assets/minicode/prompts.json
 
 say "2 of 7: trajectories to learn from: 8 first programs for each problem, then 2 repairs of each by feedback"
-python run_single_turn_vllm.py $ASKS -n 8 -i "$RUN/problems_train.jsonl" -o "$RUN/train.turn0.jsonl"
-python run_multi_turn_vllm.py $ASKS --enable_thinking --num_turns 2 -i "$RUN/train.turn0.jsonl" -o "$RUN/train.turns.jsonl"
+python run_single_turn_vllm.py $ASKS --model $MODEL -n 8 -i "$RUN/problems_train.jsonl" -o "$RUN/train.turn0.jsonl"
+python run_multi_turn_vllm.py $ASKS --model $MODEL --enable_thinking --num_turns 2 -i "$RUN/train.turn0.jsonl" -o "$RUN/train.turns.jsonl"
 
 say "3 of 7: their results on the hidden tests: the pass rate of every program"
 python eval_multi_turn.py $RUNS -i "$RUN/train.turns.jsonl" -o "$RUN/train.jsonl"
 
 say "4 of 7: the same on the problems to measure on, over 9 turns: Pass@1 by turn before training"
-python run_single_turn_vllm.py $ASKS -n 3 -i "$RUN/problems_dev.jsonl" -o "$RUN/base.turn0.jsonl"
-python run_multi_turn_vllm.py $ASKS --enable_thinking --num_turns 8 -i "$RUN/base.turn0.jsonl" -o "$RUN/base.turns.jsonl"
+python run_single_turn_vllm.py $ASKS --model $MODEL -n 3 -i "$RUN/problems_dev.jsonl" -o "$RUN/base.turn0.jsonl"
+python run_multi_turn_vllm.py $ASKS --model $MODEL --enable_thinking --num_turns 8 -i "$RUN/base.turn0.jsonl" -o "$RUN/base.turns.jsonl"
 python eval_multi_turn.py $RUNS -i "$RUN/base.turns.jsonl" -o "$RUN/base.jsonl"
 
 say "5 of 7: partial trajectories (problem, earlier programs, feedback) to train on, and a few to validate on"
@@ -60,8 +60,7 @@ if [[ ! -d $RUN/model ]]; then
 fi
 
 say "7 of 7: Pass@1 by turn after training, and the difference: $RUN/trained.jsonl.report.md"
-ASKS=${ASKS/$MODEL/$RUN/model}
-python run_single_turn_vllm.py $ASKS -n 3 -i "$RUN/problems_dev.jsonl" -o "$RUN/trained.turn0.jsonl"
-python run_multi_turn_vllm.py $ASKS --enable_thinking --num_turns 8 -i "$RUN/trained.turn0.jsonl" -o "$RUN/trained.turns.jsonl"
+python run_single_turn_vllm.py $ASKS --model "$RUN/model" -n 3 -i "$RUN/problems_dev.jsonl" -o "$RUN/trained.turn0.jsonl"
+python run_multi_turn_vllm.py $ASKS --model "$RUN/model" --enable_thinking --num_turns 8 -i "$RUN/trained.turn0.jsonl" -o "$RUN/trained.turns.jsonl"
 python eval_multi_turn.py $RUNS -i "$RUN/trained.turns.jsonl" -o "$RUN/trained.jsonl" --compare "$RUN/base.jsonl"
 echo "quickstart.sh: done; trajectories to read: cobalt view $RUN/trained.jsonl"

@@ -164,7 +164,7 @@ def test_arguments_that_the_app_would_not_take_are_refused_before_anything_start
 
 
 def test_the_quickstart_runs_the_pipeline_and_trains_once(tmp_path):
-    run = tmp_path / "run"
+    run = tmp_path / "my & run"
 
     def quickstart():
         code, errors, calls = run_bash(tmp_path, "scripts/quickstart.sh", "a=1", SETUP="0", RUN=str(run), STEPS="7")
@@ -179,6 +179,7 @@ def test_the_quickstart_runs_the_pipeline_and_trains_once(tmp_path):
     assert [stage in call for stage, call in zip(stages, calls, strict=True)] == [True] * len(stages)
     (training,) = [call for call in calls if "train --log" in call]
     assert "trainer.total_training_steps=7" in training and training.endswith("a=1")
+    assert [f"--model {run}/model " in call for call in calls[-3:]] == [True, True, False]
     (run / "model").mkdir()
     assert [call for call in quickstart() if "train" in call.split() or "merge" in call.split()] == []
 
