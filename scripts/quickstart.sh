@@ -25,8 +25,8 @@ export COBALT_SCRIPT=1 # its commands do not say what to run next
 
 # The environment (.venv), and a check that this machine can sandbox programs.
 if [[ $SETUP == 1 ]]; then
-  bash scripts/setup.sh
-  export PATH="$PWD/.venv/bin:$PATH"
+  VENV=.venv bash scripts/setup.sh
+  export PATH="$PWD/.venv/bin:$PATH" PYTHON=python # that of the set-up has no packages
 fi
 mkdir -p "$RUN"
 

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/arguments.sh
-bash scripts/setup.sh dev
+VENV=.venv bash scripts/setup.sh dev
 export PATH="$PWD/.venv/bin:$PATH"
 ruff format --check .
 ruff check .

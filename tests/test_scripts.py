@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,16 @@ def test_a_bad_knob_of_the_quickstart_is_refused_before_its_first_step(knob, tmp
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"quickstart.sh: error: {name} is ") and f"not '{value}'" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_the_quickstart_trains_in_the_environment_that_it_made(tmp_path):
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    (tmp_path / "recorder").write_text('#!/bin/sh\necho "$0 $*" >>calls\n')
+    (tmp_path / "scripts/setup.sh").write_text("install -D recorder $VENV/bin/python\n")
+    done = call("scripts/quickstart.sh", folder=tmp_path, PYTHON="/opt/bin/python3.12", VENV=".venv-gpu")
+    assert done.returncode == 0, done.stderr
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len(calls) == 15 and all(line.startswith(f"{tmp_path}/.venv/bin/python ") for line in calls)
 
 
 @pytest.mark.parametrize("argument", ["--steps", "60", "stepz", "-x=1"])
