@@ -9,6 +9,9 @@
 # Knobs: PYTHON, PRESET, N_GPUS and EVALUATOR_ARGS as in the recipes; ENGINE=vllm if serve_model will be called;
 # ENGINE_ARGS, the arguments of the vLLM app but for the model, e.g. "tensor_parallel_size=2 max_model_len=16384".
 
+# `ray` and `serve` of PYTHON's environment, whichever is active.
+! python_file=$(command -v "$PYTHON") || PATH=$(cd "$(dirname "$python_file")" && pwd):$PATH
+
 START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
 LOAD_TIMEOUT_S=3600 # of a model: it may be downloaded, and vLLM compiles
 export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEOUT_S}

@@ -97,6 +97,12 @@ def test_an_evaluator_in_a_ray_of_our_own_reserves_nothing_but_what_the_user_wan
     assert not (tmp_path / "ray" / "ray_current_cluster").exists()  # the address of the stopped cluster
 
 
+def test_ray_is_that_of_the_interpreter_whichever_environment_is_active(tmp_path):
+    code, errors, calls = start_services(tmp_path, PYTHON=f"{tmp_path}/bin/python", PATH="/bin:/usr/bin")
+    assert code == 0, errors
+    assert [call.split()[:2] for call in calls[:3]] == [["ray", "start"], ["serve", "start"], ["serve", "run"]]
+
+
 def test_a_ray_that_does_not_start_is_not_taken_for_the_one_before_it(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "ray.log").write_text("Ray runtime started.\n")
