@@ -158,16 +158,43 @@ def test_programs_have_the_limits_of_the_configuration_or_training_does_not_begi
         connect(config)
 
 
-def test_a_slurm_job_without_cpus_for_programs_beside_verls_is_refused(tmp_path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/activate").write_text(f"PATH={Path(sys.executable).parent}:$PATH")
-    job = {"SUBMIT_DIR": str(ROOT), "GPUS_ON_NODE": "4", "JOB_NUM_NODES": "2", "CPUS_PER_TASK": "14"}
-    environment = {**os.environ, "VENV": str(tmp_path), **{f"SLURM_{name}": value for name, value in job.items()}}
+SLURM = {
+    "scontrol": "echo n1; echo n2",
+    "srun": """while [[ $1 == -* ]]; do shift; done
+[[ $1 != rm ]] || exit 1 # as of a job that is cancelled
+exec "$@" """,
+    "ray": """if [[ $1 == start ]]; then echo " 1 node_" >>"$VENV/nodes"; exec sleep 60; fi
+cat "$VENV/nodes" """,
+}
+"""In place of the programs: nodes are processes."""
+
+
+def slurm_job(folder, cpus):
+    """Run the script of a job of two nodes, and a recipe that only ends with 5."""
+    (folder / "bin").mkdir()
+    (folder / "scripts").mkdir()
+    (folder / "scripts/train_grpo_multi_turn.sh").write_text('echo "$EVALUATOR_ARGS, $*"; exit 5')
+    for name, text in SLURM.items():
+        (folder / "bin" / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (folder / "bin" / name).chmod(0o755)
+    (folder / "bin/activate").write_text(f"PATH={folder}/bin:{Path(sys.executable).parent}:$PATH PYTHONPATH={ROOT}")
+    job = {"SUBMIT_DIR": str(folder), "GPUS_ON_NODE": "4", "JOB_NUM_NODES": "2", "CPUS_PER_TASK": str(cpus)}
+    job |= {"JOB_NODELIST": "n[1-2]", "JOB_ID": "7"}
+    environment = {**os.environ, "VENV": str(folder), **{f"SLURM_{name}": value for name, value in job.items()}}
     environment.pop("EVALUATOR_ARGS", None)
-    script = ["bash", str(ROOT / "scripts/slurm/train_multi_turn.sbatch")]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True)
+    script = ["bash", str(ROOT / "scripts/slurm/train_multi_turn.sbatch"), "a=1"]
+    return subprocess.run(script, env={"PYTHONPATH": "", **environment}, capture_output=True, text=True)
+
+
+def test_a_slurm_job_without_cpus_for_programs_beside_verls_is_refused(tmp_path):
+    done = slurm_job(tmp_path, 14)
     assert (done.returncode, done.stdout) == (2, "")
     assert "14 CPUs on a node with 4 GPUs, and the job has 14: submit it with more" in done.stderr
+
+
+def test_a_slurm_job_ends_as_the_recipe_on_its_nodes_does_also_where_nothing_can_be_cleared(tmp_path):
+    done = slurm_job(tmp_path, 64)
+    assert (done.returncode, done.stdout) == (5, "replicas=2 workers=50, a=1\n"), done.stderr
 
 
 def ended(state, error=None, run=None):
