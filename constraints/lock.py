@@ -6,6 +6,7 @@
 Needs the network and ``uv``. ``cpu.txt`` is what was run, and is kept by hand.
 """
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -69,4 +70,6 @@ def main(check: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(check=sys.argv[1:] == ["--check"])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    main(parser.parse_args().check)

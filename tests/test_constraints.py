@@ -1,5 +1,6 @@
 """The locks hold what the project asks for; uv makes them, so each is consistent by itself."""
 
+import os
 import re
 import subprocess
 import sys
@@ -82,6 +83,17 @@ def test_every_lock_resolves_for_every_promised_python(lock: str, python: str) -
     if "Failed to fetch" in done.stderr or "Network connectivity is disabled" in done.stderr:
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--chekc", 2)])
+def test_locks_are_written_on_demand_only(tmp_path: Path, argument: str, code: int) -> None:
+    script = tmp_path / "constraints/lock.py"
+    script.parent.mkdir()
+    script.write_text((ROOT / "constraints/lock.py").read_text())
+    (tmp_path / "uv.py").write_text(f"open({str(tmp_path / 'called')!r}, 'w')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, script, argument], env=environment, capture_output=True, text=True)
+    assert (done.returncode, (tmp_path / "called").exists()) == (code, False) and "--check" in done.stdout + done.stderr
 
 
 @pytest.mark.slow
