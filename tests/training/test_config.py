@@ -225,6 +225,11 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         ("reward.reward_manager.name=naive", "name=naive: for one of veRL's managers give " + REGISTER),
         # what veRL does not read
         (f"{POLICY}.actor.use_prefix_grouper=true", "use_prefix_grouper: veRL 0.9.1 ignores it; give cobalt.share_pro"),
+        (f"{POLICY}.actor.grad_clip=0.5", f"grad_clip: veRL 0.9.1 ignores it; give {POLICY}.actor.optim.clip_grad"),
+        (f"{POLICY}.actor.clip_ratio=0.1", f"clip_ratio: give {POLICY}.actor.clip_ratio_low and clip_ratio_high"),
+        (f"{POLICY}.nccl_timeout=1800", "nccl_timeout: veRL 0.9.1 ignores it"),
+        (f"{POLICY}.rollout.over_sample_rate=0.1", "over_sample_rate: veRL 0.9.1 ignores it"),
+        ("trainer.default_hdfs_dir=hdfs://runs", "default_hdfs_dir: veRL 0.9.1 ignores it and saves to trainer.defa"),
         (f"{POLICY}.model.lora.rank=8", f"lora.rank: give {POLICY}.model.lora_rank"),
         (f"{POLICY}.rollout.do_sample=false", "rollout.do_sample: veRL 0.9.1 ignores it and always samples"),
         (f"{POLICY}.rollout.val_kwargs.do_sample=false", f"give {POLICY}.rollout.val_kwargs.temperature=0"),
