@@ -4,6 +4,7 @@ Recipes and presets (``verl/config``) are in veRL's own keys. Here is only what 
 veRL 0.9.1 would ignore, or Cobalt would overwrite, is refused.
 """
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,11 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             " veRL 0.9.1 sends rollouts an empty adapter"
         )
     with open_dict(config):
+        # Ray's processes have the working directory of whoever started Ray: a checkpoint would lie in two folders
+        config.trainer.default_local_dir = os.path.abspath(config.trainer.default_local_dir)
+        for section in (model, config.reward.custom_reward_function):
+            if section.path and os.path.exists(section.path):
+                section.path = os.path.abspath(section.path)
         model.external_lib = [f"{ROOM}.worker", *modules]
         if cobalt.share_prompts:
             model.override_config.attn_implementation = "sdpa"

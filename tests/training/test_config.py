@@ -311,6 +311,17 @@ def test_a_run_that_only_validates_does_so_whatever_is_said_of_validation_before
     assert config.trainer.val_before_train, "veRL would train"
 
 
+def test_paths_are_those_of_this_process_and_not_of_where_ray_was_started(monkeypatch):
+    """Ranks save their shards, and the main loop the rest."""
+    monkeypatch.chdir(ROOT)
+    function = "reward.custom_reward_function.path=verl/code_reward_func_think.py"
+    config = completed(compose("trainer.default_local_dir=runs/a", f"{POLICY}.model.path=assets/minicoder", function))
+    assert config.trainer.default_local_dir == str(ROOT / "runs/a")
+    assert config.actor_rollout_ref.model.path == str(MODEL)
+    assert config.reward.custom_reward_function.path == str(ROOT / "verl/code_reward_func_think.py")
+    assert completed(compose(preset="paper-qwen3")).actor_rollout_ref.model.path == "Qwen/Qwen3-8B"
+
+
 def test_what_need_not_be_overwritten_is_honoured():
     config = completed(compose(f"{POLICY}.rollout.calculate_log_probs=false", preset="paper-qwen3"))
     assert not rollout_of(config).calculate_log_probs
