@@ -3,6 +3,7 @@
 veRL's own limit knows nothing of validation, forgets the checkpoints before a resume, and leaves parts of folders.
 """
 
+import math
 import os
 import shutil
 import tempfile
@@ -81,10 +82,13 @@ def remove_old_checkpoints(folder: str | Path, keep: int | None, step: int) -> N
 
 
 def validation_scores(folder: Path) -> dict[int, float]:
-    """By step, of those that have been validated: the share that passes, or the loss with its sign turned."""
+    """By step, of those that have been validated: the share that passes, or the loss with its sign turned.
+
+    Left out are those of which nothing could be scored.
+    """
     scores = {}
     for metrics in read_metrics(folder / METRICS_FILE):
         shares = [value for name, value in metrics.items() if VALIDATION.fullmatch(name)]
         if shares or VALIDATION_LOSS in metrics:
             scores[int(metrics["step"])] = mean(shares) if shares else -metrics[VALIDATION_LOSS]
-    return scores
+    return {step: score for step, score in scores.items() if math.isfinite(score)}

@@ -1,6 +1,7 @@
 """What a training folder holds, read back: metrics, the budget that they are held against, and the model's card."""
 
 import json
+import math
 import os
 import resource
 from contextlib import contextmanager
@@ -114,7 +115,8 @@ def test_old_checkpoints_go_but_those_that_a_resume_or_another_course_needs(tmp_
         (tmp_path / f"global_step_{step}").mkdir()
     (tmp_path / "global_step_9.removed").mkdir()
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")  # as while later ones are still written
-    metrics_of(tmp_path, {"step": 2, "val/loss": 0.5}, {"step": 4, "val/loss": 0.7}, {"step": 8, "val/loss": 0.1})
+    losses = {1: math.nan, 2: 0.5, 4: 0.7, 8: 0.1}  # a validation of which nothing could be scored tells nothing
+    metrics_of(tmp_path, *({"step": step, "val/loss": loss} for step, loss in losses.items()))
     remove_old_checkpoints(tmp_path, None, 6)
     assert [*saved_steps(tmp_path)] == [*range(1, 8)]
     remove_old_checkpoints(tmp_path, 2, 6)
