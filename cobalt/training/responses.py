@@ -4,6 +4,7 @@ An error in the reward function is raised: it would otherwise be learned.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -72,18 +73,21 @@ class ResponseScorer:
     async def score(self, item: dict[str, Any], batch: Batch) -> Score:
         """The named scores that the reward function gives one response.
 
-        Raises one of ``SERVICE_ERRORS``, and ``InputError`` for any other error in the reward function.
+        Raises one of ``SERVICE_ERRORS``, and ``InputError`` for any other error in the reward function, or no score.
         """
         try:
             result = self.compute_score(**item, **({BATCH: batch} if self.gives_batch else {}))
             if inspect.isawaitable(result):
                 result = await result
             named = result if isinstance(result, dict) else {"score": result}
-            return {name: float(value) for name, value in named.items()}
+            named = {name: float(value) for name, value in named.items()}
         except (CobaltError, *SERVICE_ERRORS):
             raise
         except (Exception, SystemExit) as error:
             raise InputError(f"the reward function {raised(error)}") from error
+        if not math.isfinite(named.get("score", math.nan)):
+            raise InputError(f"the reward function must give a finite number as 'score', and gave {named}")
+        return named
 
     def counter(self) -> CountTokens:
         """Whose tokens the reward's format part counts."""

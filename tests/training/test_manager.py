@@ -234,6 +234,14 @@ async def test_an_error_in_the_reward_function_or_the_data_is_for_the_trainer(mi
     assert info["error"] == ["KeyError: 'ground_truth'"]
 
 
+@pytest.mark.parametrize("given", [{"reward": 1}, {"score": math.nan}, math.inf])
+async def test_a_reward_function_that_gives_no_score_ends_training(minicoder, rewards, given):
+    """It is neither a failure of the infrastructure nor a gradient that veRL leaves out."""
+    _, info = await rewards([respond(4)], make_manager(minicoder, lambda **_arguments: given))
+    (told,) = info["error"]
+    assert told.startswith("the reward function must give a finite number as 'score', and gave {")
+
+
 def plain_function(data_source, solution_str, ground_truth, extra_info):
     return float(len(solution_str))
 
