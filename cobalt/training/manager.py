@@ -31,7 +31,7 @@ PROGRAMS = "programs"
 """Key of ``reward_extra_info`` in online training: the judged programs of the trajectory, as dictionaries."""
 FAILURE_S = 5.0
 """How long to wait between a failed attempt to reach the execution service and the next one."""
-ERROR = "error"
+ERROR = "ends_training"
 """Key of ``reward_extra_info``: what the trainer has to end training with."""
 VALIDATES = "validates"
 """Column: whether veRL validates. ``CobaltAgentLoopManager`` adds it; veRL's own tells nobody (its issue 7121)."""

@@ -39,8 +39,9 @@ from cobalt.training.batch_scores import (
     turn_metrics,
 )
 from cobalt.training.config import completed
-from cobalt.training.manager import FAILURE_S, JobExecutor, service_of_online
+from cobalt.training.manager import ERROR, FAILURE_S, JobExecutor, service_of_online
 from cobalt.training.responses import follows_context
+from cobalt.training.rollouts import refuse_errors
 from cobalt.training.scoring import RewardSettings, compute_score
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
@@ -154,7 +155,7 @@ async def test_without_a_service_nothing_has_a_score_and_nothing_is_an_error(rew
     use(opener)
     scores, info = await rewards([respond(4), respond(1)], validates=validates)
     assert all(map(math.isnan, [*scores, *info["acc"]])) and info["infra"] == [1, 1]
-    assert "error" not in info and capsys.readouterr().out.count("INFRA FAILURE: a response was not scored") == 2
+    assert ERROR not in info and capsys.readouterr().out.count("INFRA FAILURE: a response was not scored") == 2
 
 
 async def test_a_service_that_comes_back_is_waited_for(rewards, minicoder, monkeypatch, use):
@@ -227,19 +228,25 @@ def function_that_raises(error):
 async def test_an_error_in_the_reward_function_or_the_data_is_for_the_trainer(minicoder, rewards, error):
     scores, info = await rewards([respond(4)], make_manager(minicoder, function_that_raises(error)))
     assert math.isnan(scores[0])
-    (told,) = info["error"]
+    (told,) = info[ERROR]
     assert told.startswith(f"the reward function raised {type(error).__name__}: {error} (") and told.endswith(")")
     assert "\n" not in told
     _, info = await rewards(["no program"], reward_model={"style": "rule"})
-    assert info["error"] == ["KeyError: 'ground_truth'"]
+    assert info[ERROR] == ["KeyError: 'ground_truth'"]
 
 
 @pytest.mark.parametrize("given", [{"reward": 1}, {"score": math.nan}, math.inf])
 async def test_a_reward_function_that_gives_no_score_ends_training(minicoder, rewards, given):
     """It is neither a failure of the infrastructure nor a gradient that veRL leaves out."""
     _, info = await rewards([respond(4)], make_manager(minicoder, lambda **_arguments: given))
-    (told,) = info["error"]
+    (told,) = info[ERROR]
     assert told.startswith("the reward function must give a finite number as 'score', and gave {")
+
+
+async def test_a_part_of_the_user_called_error_ends_nothing(minicoder, rewards):
+    scores, info = await rewards([respond(4)], make_manager(minicoder, lambda **_arguments: {"score": 1, "error": 1}))
+    refuse_errors(info.get(ERROR, ()))
+    assert (scores, info["error"]) == ([1], [1])
 
 
 def plain_function(data_source, solution_str, ground_truth, extra_info):
@@ -283,7 +290,7 @@ def forgetful_function(data_source, solution_str, ground_truth, extra_info):
 async def test_our_function_without_a_batch_says_in_one_line_what_is_missing(minicoder, rewards):
     told = "leave reward.reward_manager as it is in the recipe"
     _, info = await rewards([respond(4)], make_manager(minicoder, forgetful_function))
-    assert told in info["error"][0] and "\n" not in info["error"][0]
+    assert told in info[ERROR][0] and "\n" not in info[ERROR][0]
     verls = NaiveRewardManager(completed(compose()), minicoder, compute_score)
     row = make_trajectory(minicoder, [respond(4)])
     row.batch["attention_mask"] = torch.ones_like(row.batch["responses"])

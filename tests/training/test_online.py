@@ -47,7 +47,7 @@ from cobalt.training import worker as worker_module
 from cobalt.training.agent_loops import SeededLoop, TurnLoop, seed_of
 from cobalt.training.batch_scores import InfraGuard
 from cobalt.training.config import completed
-from cobalt.training.manager import PROGRAMS, VALIDATES, SharedService
+from cobalt.training.manager import ERROR, PROGRAMS, VALIDATES, SharedService
 from cobalt.training.online import Program, group_advantages, shares_of_updates, turn_advantages
 from cobalt.training.rollouts import CobaltAgentLoopManager, CobaltAgentLoopWorker
 from cobalt.training.settings import Method, TrainingConfig
@@ -305,7 +305,7 @@ async def test_an_error_in_the_reward_function_ends_training_with_one_line(play,
     queue, _, config, _ = await play([[RIGHT], [RIGHT]], validates=validates, score=typo)
     with pytest.raises(InputError, match=r"^the reward function raised KeyError: 'typo' \(\S+, line \d+\)$"):
         trained(queue, config, monkeypatch)
-    infos = {"error": [row["extra_fields"]["reward_extra_info"]["error"] for row in queue.rows.values()]}
+    infos = {ERROR: [row["extra_fields"]["reward_extra_info"][ERROR] for row in queue.rows.values()]}
     with pytest.raises(InputError, match="the reward function raised"):
         object.__new__(CobaltTrainerSync)._val_metrics_update(["code"] * 2, ["a", "b"], infos, [])
 
@@ -514,7 +514,7 @@ async def test_a_programs_context_is_its_own_trajectory(judge):
 @pytest.mark.parametrize(("second", "failed"), [(2, True), ("fail", False)], ids=["rollout", "reward"])
 async def test_a_trajectory_with_a_failure_is_not_scored(judge, second, failed):
     info = (await judge(respond(1), respond(second), respond(4), failed=failed))["reward_extra_info"]
-    assert info["infra"] == 1 and PROGRAMS not in info and "error" not in info
+    assert info["infra"] == 1 and PROGRAMS not in info and ERROR not in info
 
 
 async def test_a_users_own_loop_need_not_say_that_nothing_failed(judge):
