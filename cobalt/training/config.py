@@ -48,6 +48,7 @@ NEEDED = {
     "transfer_queue.enable": True,
     "actor_rollout_ref.actor.checkpoint.async_save": False,
     "distillation.enabled": False,
+    "actor_rollout_ref.rollout.agent.agent_loop_manager_class": f"{ROOM}.rollouts.CobaltAgentLoopManager",
 }
 IGNORES = "veRL 0.9.1 ignores it"
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
@@ -87,7 +88,6 @@ OF_MANAGER = {
     "reward.reward_manager.module.path": MANAGER_MODULE,
     # one process: its event loop waits for programs, and equal programs meet there
     "reward.num_workers": 1,
-    "actor_rollout_ref.rollout.agent.agent_loop_manager_class": f"{ROOM}.rollouts.CobaltAgentLoopManager",
 }
 """What the recipes set for our reward manager, and it needs."""
 CHOSEN = {

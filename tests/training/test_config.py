@@ -330,3 +330,5 @@ def test_what_need_not_be_overwritten_is_honoured():
         config = completed(compose(*overrides))
         assert resolve_reward_manager_cls(config).__name__.lower() == f"{name}rewardmanager"
         assert config.reward.num_workers == 8
+        with pytest.raises(InputError, match=r"Cobalt needs cobalt\.training\.rollouts\.CobaltAgentLoopManager"):
+            completed(compose(*overrides, f"{POLICY}.rollout.agent.agent_loop_manager_class=my.Manager"))
