@@ -38,7 +38,7 @@ from cobalt.training.rollouts import (
     with_lost,
 )
 from cobalt.training.scoring import INFRA, RewardSettings
-from cobalt.training.settings import TOKENS, Method
+from cobalt.training.settings import Method
 from cobalt.training.training_log import budget_of
 from cobalt.training.updates import evened, rows_of, shared_out
 from cobalt.training.worker import CobaltWorker
@@ -167,9 +167,7 @@ class CobaltTrainer(PPOTrainer):
             batch.reorder(order)
         else:
             updates = self._problems // actor.ppo_mini_batch_size
-            # the release's weights count rows by so many
-            unit = 1 if cobalt.loss_weights == TOKENS else actor.ppo_micro_batch_size_per_gpu
-            settings = updates, ranks, unit, cobalt.share_prompts, self.tokenizer.eos_token_id
+            settings = updates, ranks, cobalt.share_prompts, self.tokenizer.eos_token_id
             batch, self._updates, unbalance = shared_out(batch, *settings)
         metrics.update(unbalance)
         self._computed_tokens = unbalance["global_seqlen/mean"] * ranks

@@ -15,16 +15,16 @@ from cobalt.training.shared_prompts import Rows, balanced_rows, rows_by_prefix
 
 
 def shared_out(
-    batch: Any, updates: int, ranks: int, unit: int, share_prompts: bool, end_token: int
+    batch: Any, updates: int, ranks: int, share_prompts: bool, end_token: int
 ) -> tuple[Any, int, dict[str, float]]:
     """Online: whole trajectories to ``updates``, and the rows of each update to the ranks.
 
     veRL's mini-batches have a fixed number of rows, and a trajectory up to as many rows as turns. Padding fills up the
-    updates, evenly over ranks; a rank gets a multiple of ``unit`` rows in each. Returns the batch in the order that
-    veRL cuts, the number of updates, which is less with fewer trajectories, and veRL's metrics of the balance.
+    updates, evenly over ranks. Returns the batch in the order that veRL cuts, the number of updates, which is less with
+    fewer trajectories, and veRL's metrics of the balance.
     """
     shares, count = shares_of_updates([*trajectories_of(batch).values()], updates), len(batch)
-    size = math.ceil(max(map(len, shares)) / (ranks * unit)) * ranks * unit
+    size = math.ceil(max(map(len, shares)) / ranks) * ranks
     batch = upsample_batch_to_divisible_size(batch, size * len(shares), end_token)
     padding, balance = iter(range(count, len(batch))), Counter[str]()
     rows_of_ranks: list[list[int]] = [[] for _ in range(ranks)]
