@@ -167,9 +167,11 @@ class SharedPromptEngine(PlainEngine):
         """
         rows = tu.get_non_tensor_data(data, "micro_batch_size_per_gpu", None)
         tokens_B = torch.stack([mask.sum() for mask in loss_mask.unbind()]).float()
-        chunks = tokens_B.split(rows)
+        counts_B, weights_B = tokens_B > 0, torch.zeros_like(tokens_B)
+        chunks = tokens_B[counts_B].split(rows)
         total = torch.stack([chunk.any() for chunk in chunks]).sum().to(get_device_id())
         torch.distributed.all_reduce(total, group=self.get_data_parallel_group())
-        total = max(1, total.item())
         tokens: Any = tu.get_non_tensor_data(data, "batch_num_tokens", None)
-        return torch.cat([tokens / (chunk.sum().clamp(min=1).expand(len(chunk)) * total) for chunk in chunks])
+        weights = [(tokens / (chunk.sum() * total.item())).expand(len(chunk)) for chunk in chunks]
+        weights_B[counts_B] = torch.cat(weights)
+        return weights_B

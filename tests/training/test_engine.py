@@ -213,9 +213,10 @@ def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(mode)
     whole = mini_batch()
     tu.assign_non_tensor(whole, batch_num_tokens=whole["loss_mask"].sum().item())
     whole["row_weights"] = shared._release_weights(whole["loss_mask"], whole)
-    padding = [torch.zeros(1, dtype=torch.long)] * 2
-    padded = jagged([*whole["loss_mask"].unbind(), *padding])
-    assert shared._release_weights(padded, whole)[:4].equal(whole["row_weights"])
+    padding, masks = torch.zeros(1, dtype=torch.long), whole["loss_mask"].unbind()
+    padded = jagged([masks[0], padding, *masks[1:], padding])  # anywhere among the rows
+    assert shared._release_weights(padded, whole)[[0, 2, 3, 4]].equal(whole["row_weights"])
+    assert shared._release_weights(jagged([padding]), whole).tolist() == [0]
     shared.forward_step(whole, loss, False)[0].backward()
     assert_close(gradients(shared), gradients(plain), atol=1e-5, rtol=1e-3)
 
