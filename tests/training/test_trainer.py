@@ -65,15 +65,16 @@ def test_rows_of_a_problem_stay_together_on_a_rank(queue, monkeypatch):
     problems = [torch.arange(start, start + 60) for start in (0, 100)]
     prompts = [problem[:length] for length in (20, 60, 40, 60) for problem in problems]
     queue(prompts, {"prompts": jagged(prompts)})
-    monkeypatch.setattr(trainer_module.PPOTrainerSync, "_balance_batch", lambda _self, batch, _metrics: batch)
-    made, orders, metrics = object.__new__(CobaltTrainerSync), [], {}
-    made.config, made._method = completed(compose()), None
+    made, metrics = object.__new__(CobaltTrainerSync), {}
+    sizes = ["actor_rollout_ref.actor.ppo_mini_batch_size=4", "actor_rollout_ref.rollout.n=2"]
+    made.config, made._method = completed(compose(*sizes)), None
+    made.use_critic, made.global_steps, made.tokenizer = False, 1, SimpleNamespace(eos_token_id=0)
     made._actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
     keys = [f"row_{row}_0" for row in range(8)]
     tags = [{"prompt_len": len(prompt), "response_len": 5} for prompt in prompts]
-    batch = SimpleNamespace(keys=keys, partition_id="train", tags=tags, reorder=orders.append, extra_info={})
-    made._balance_batch(batch, metrics)
-    assert sorted(map(sorted, (orders[0][:4], orders[0][4:]))) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    batch = made._balance_batch(KVBatchMeta(keys=[*keys], tags=tags, partition_id="train"), metrics)
+    order = [keys.index(key) for key in batch.keys]
+    assert sorted(map(sorted, (order[:4], order[4:]))) == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert metrics["global_seqlen/balanced_max"] == 60 + 4 * 5
 
     def updated(_self, batch, metrics):
