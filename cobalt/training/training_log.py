@@ -19,6 +19,8 @@ STEP_TIME = "timing_s/step"
 """Seconds of one step as veRL measures it: with its checkpoint, without the validation after it."""
 SAVE_TIME = "timing_s/save_checkpoint"
 """The part of a step's seconds that is neither rollout nor reward nor update."""
+GPUS = "cost/gpus"
+"""GPUs of a step: those of a resumed training may be others."""
 JUDGING = "timing_s/judging"
 """Seconds in which a step waited for programs, and did nothing else."""
 BUDGET_UNITS = ("responses", "gpu_seconds")
@@ -51,6 +53,12 @@ class TrainingLog:
     def seconds(self) -> float:
         """Time of all logged steps together, in seconds, without validation and checkpoints."""
         return self.total(STEP_TIME) - self.total(SAVE_TIME)
+
+    @property
+    def gpu_seconds(self) -> float:
+        """``seconds`` times the GPUs that each step had."""
+        timed = [metrics for metrics in self.steps.values() if STEP_TIME in metrics]
+        return sum((step[STEP_TIME] - step.get(SAVE_TIME, 0.0)) * step.get(GPUS, self.gpus) for step in timed)
 
     @property
     def timed_steps(self) -> int:
@@ -91,7 +99,7 @@ class Budget:
         if not self.metrics.exists() or not any(STEP_TIME in record for record in read_metrics(self.metrics)):
             return float("inf")
         log = read_training_log(self.metrics)
-        spent = log.total("cost/responses") if self.unit == "responses" else log.seconds * log.gpus
+        spent = log.total("cost/responses") if self.unit == "responses" else log.gpu_seconds
         return (self.limit - spent) * log.timed_steps / spent
 
 

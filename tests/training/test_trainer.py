@@ -303,7 +303,7 @@ def test_costs_are_those_of_all_responses_also_of_those_that_the_filter_throws_a
         metrics = {}
         made._compute_metrics(SimpleNamespace(tags=[size, size, {"is_padding": True}]), metrics, {})
         paid = [metrics[f"cost/{name}"] for name in ("responses", "prompt_tokens", "response_tokens")]
-        assert paid == [responses, 5 * responses, 2 * responses]
+        assert (paid, metrics["cost/gpus"]) == ([responses, 5 * responses, 2 * responses], 1)
 
 
 def test_the_guard_has_the_limit_of_our_reward_manager_and_others_have_none():

@@ -73,6 +73,8 @@ def test_a_budget_of_seconds_is_spent_by_steps_but_for_checkpoints_and_validatio
     seconds = {"timing_s/step": 10, "timing_s/save_checkpoint": 4, "timing_s/testing": 7}  # veRL tests after the step
     metrics_of(tmp_path, {"step": 1, **seconds}, {"step": 2, **seconds})
     assert budget_in(tmp_path, {"gpu_seconds": 48}).steps_left() == 2
+    metrics_of(tmp_path, {"step": 1, **seconds, "cost/gpus": 4}, {"step": 2, **seconds, "cost/gpus": 2})
+    assert budget_in(tmp_path, {"gpu_seconds": 54}).steps_left() == 1  # it was resumed with half of the GPUs
 
 
 @pytest.fixture
