@@ -350,7 +350,7 @@ def refuse_cut_prompts(config: Any) -> dict[str, int]:
     """Prompts that veRL's filter will leave out, by ``DATA_FILES``; those that only veRL can count are missing.
 
     They are told on stderr. veRL would cut an overlong prompt. Policies train on whole ones. Raises ``InputError``
-    where prompts would be cut, or too few are left.
+    where prompts would be cut, too few are left, or responses have less room than asked for.
     """
     if (how := config.data.truncation) != "error":
         raise InputError(
@@ -361,6 +361,10 @@ def refuse_cut_prompts(config: Any) -> dict[str, int]:
     if rollout.prompt_length < most:
         problem = f"actor_rollout_ref.rollout.prompt_length={rollout.prompt_length} would cut prompts"
         raise InputError(f"{problem}: leave it at data.max_prompt_length={most}")
+    longest, context = most + config.data.max_response_length, rollout.get("max_model_len")
+    if context is not None and context < longest:  # shorter than data.max_response_length, they would count as ended
+        problem = f"actor_rollout_ref.rollout.max_model_len={context} would cut responses to long prompts"
+        raise InputError(f"{problem}: allow {longest} tokens, or leave it out")
     left_out: dict[str, int] = {}
     for name in DATA_FILES:
         rows, overlong = _rows(config, name), overlong_of(config, name)

@@ -281,6 +281,12 @@ def test_a_correction_needs_the_rollouts_log_probs(asked):
         completed(compose(asked, preset="one-gpu-coder"))
 
 
+def test_an_engine_has_room_for_the_longest_prompt_and_response(check):
+    check(f"{POLICY}.rollout.max_model_len=1728")
+    with pytest.raises(InputError, match="max_model_len=1727 would cut responses to long prompts: allow 1728 tokens"):
+        check(f"{POLICY}.rollout.max_model_len=1727")
+
+
 @pytest.mark.parametrize("section", ["rollout", "rollout.val_kwargs"])
 def test_the_sampler_on_cpu_cores_knows_no_top_k(section):
     with pytest.raises(InputError, match=rf"{POLICY}\.{section}\.top_k=5: on CPU cores it must be 0"):
