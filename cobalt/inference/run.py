@@ -179,7 +179,7 @@ async def _progress(driver: Driver, problems: int, turns: int, most_running: int
     Meanwhile see whether programs hold the engine back. ``most_running``: programs that can run at a time.
     """
     started = looked = shown = time.monotonic()
-    with progress_bar(total=turns, unit="turn") as bar:
+    with progress_bar(total=turns, unit="turn", delay=0) as bar:  # with a delay no newline ends it
 
         def show() -> None:
             nonlocal shown
@@ -194,7 +194,8 @@ async def _progress(driver: Driver, problems: int, turns: int, most_running: int
                 f"programs {execution.active} running, infra errors {counts.infra_errors}",
                 refresh=False,
             )
-            bar.update(counts.turns - bar.n)
+            if not bar.update(counts.turns - bar.n):
+                bar.refresh()  # the time goes on
 
         def look() -> None:
             nonlocal looked

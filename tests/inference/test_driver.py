@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from scripted import MultiplyingService, ScriptedEngine, make_plan, problem_rows, run_plan, write_problems
 
+from cobalt.cli import console
 from cobalt.cli.tasks import for_each
 from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
@@ -218,6 +219,15 @@ async def test_a_run_that_waits_for_programs_says_so(tmp_path, capsys, monkeypat
     await run_plan(plan, ScriptedEngine(), service)
     assert ("The engine had room while programs waited in " in capsys.readouterr().out) == waited
     assert (manifest_of(plan.output_file)["counts"]["held_back_s"] > 0) == waited
+
+
+async def test_the_bar_shows_the_queues_while_no_turn_ends(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run_module, "REFRESH_S", 0.01)
+    monkeypatch.setattr(console, "LOG_INTERVAL_S", 0.01)
+    plan = make_plan(write_problems(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", num_turns=None)
+    await run_plan(plan, ScriptedEngine(latency_s=lambda seed: 0.3))
+    shown = capsys.readouterr().err.split("\r")
+    assert sum(" 0/3 " in line and "requests 3 running and 0 waiting" in line for line in shown) > 3
 
 
 async def test_order_and_odd_ids(tmp_path: Path) -> None:
