@@ -186,12 +186,14 @@ async def _progress(driver: Driver, problems: int, turns: int, most_running: int
             shown = time.monotonic()
             counts, execution = driver.counts, driver.execution
             waiting = max(driver.asked - driver.engine.max_in_flight, 0)
+            queued = max(execution.active - most_running, 0)
             elapsed = max(shown - started, 1e-9)
             bar.set_postfix_str(
                 f"problems {counts.problems}/{problems}, conversations {counts.conversations}, "
                 f"{driver.tokens_generated / elapsed:,.0f} tok/s, {execution.tests_done / elapsed:,.0f} tests/s, "
                 f"requests {driver.asked - waiting} running and {waiting} waiting, "
-                f"programs {execution.active} running, infra errors {counts.infra_errors}",
+                f"programs {execution.active - queued} running and {queued} waiting, "
+                f"infra errors {counts.infra_errors}",
                 refresh=False,
             )
             if not bar.update(counts.turns - bar.n):

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -213,11 +214,15 @@ class SlowService(MultiplyingService):
 @pytest.mark.parametrize(("workers", "waited"), [(1, True), (1000, False)])
 async def test_a_run_that_waits_for_programs_says_so(tmp_path, capsys, monkeypatch, workers, waited):
     monkeypatch.setattr(run_module, "REFRESH_S", 0.01)
+    monkeypatch.setattr(console, "LOG_INTERVAL_S", 0.01)
     service = SlowService()
     service.workers = workers
     plan = make_plan(write_problems(tmp_path / "in.jsonl", 20), tmp_path / "out.jsonl")
     await run_plan(plan, ScriptedEngine(), service)
-    assert ("The engine had room while programs waited in " in capsys.readouterr().out) == waited
+    told, shown = capsys.readouterr()
+    assert ("The engine had room while programs waited in " in told) == waited
+    queues = re.findall(r"programs (\d+) running and (\d+) waiting", shown)
+    assert max(int(running) for running, _ in queues) <= workers and any(int(queue) for _, queue in queues) == waited
     assert (manifest_of(plan.output_file)["counts"]["held_back_s"] > 0) == waited
 
 
