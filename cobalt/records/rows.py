@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 from annotated_types import Interval, MinLen
-from pydantic import BaseModel, ConfigDict, PlainValidator, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import TypedDict
 
 from cobalt.errors import InputError
@@ -108,6 +116,13 @@ class SingleTurn(Problem):
     responses: Annotated[list[str], MinLen(1)]
     usage: list[Usage | None] | None = None
     """None instead of a usage: the engine failed. Released runs of vLLM have no usage."""
+
+    @field_validator("usage", mode="before")
+    @classmethod
+    def _has_one_turn(cls, usage: Any) -> Any:
+        if isinstance(usage, list) and any(isinstance(turn, list) for turn in usage):
+            raise ValueError("has several turns; wanted is a file of run_single_turn_*.py")
+        return usage
 
     @model_validator(mode="after")
     def _each_response_has_its_usage(self) -> Self:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from scripted import MultiplyingService, ScriptedEngine, make_plan, problem_rows, run_plan, write_problems
+from scripted import MultiplyingService, ScriptedEngine, make_plan, problem_rows, read_rows, run_plan, write_problems
 
 from cobalt.cli import console
 from cobalt.cli.tasks import for_each
@@ -115,6 +115,14 @@ async def test_single_turn_records_and_the_first_turn_from_their_file(problems: 
         assert len(record["conversations"]) == len(record["exec_results"]) == 3
     assert len(engine.requests) == 5 * 3 * 2, "turn 0 is not generated again"
     assert manifest_of(plan.output_file)["counts"]["requests"] == 5 * 3 * 2, "nor counted"
+
+
+async def test_a_file_with_turns_is_no_single_turn_file(problems: Path, tmp_path: Path) -> None:
+    await run_plan(make_plan(problems, tmp_path / "turns.jsonl"))
+    plan = make_plan(tmp_path / "turns.jsonl", tmp_path / "out.jsonl", from_scratch=False)
+    write_jsonl(plan.input_file, [{**row, "responses": ["k=3"] * 3} for row in read_rows(plan.input_file)])
+    with pytest.raises(InputError, match="field 'usage': has several turns; wanted is a file of run_single_turn"):
+        await run_plan(plan)
 
 
 async def test_samples_may_differ_between_problems(tmp_path: Path) -> None:
