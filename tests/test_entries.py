@@ -429,9 +429,17 @@ def test_wrong_flags_are_refused_in_one_line(words: str, complaint: str, say: Sa
     assert line.startswith(f"run_single_turn_vllm.py: error: {complaint}")
 
 
-def test_a_missing_list_is_named_too(say: Say) -> None:
-    code, told, line = say("view")
-    assert (code, told, line) == (2, "", "cobalt view: error: missing: FILE; --help explains them\n")
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        ("view", "FILE"),
+        ("data import taco", "INPUT, --output_file"),
+        ("data trajectories", "--from, --problems, --output_file"),
+    ],
+)
+def test_what_is_missing_is_named_once(words: str, missing: str, say: Say) -> None:
+    code, told, line = say(*words.split())
+    assert (code, told) == (2, "") and line.endswith(f": error: missing: {missing}; --help explains them\n")
 
 
 @pytest.mark.parametrize(("tests", "end"), [(4, "greater than or equal to 5"), (10**350, "9223372036854775807")])

@@ -175,7 +175,7 @@ def parse(config_type: type[Config], default: Config | None = None) -> Config:
             raise InputError(f"unknown flag {flag}; {f'did you mean {near[0]}?' if near else '--help lists the flags'}")
     # The box between its first two rules. A missing flag is named without its help.
     text = re.split(".*[─-]{8}.*", box.getvalue())[1].replace("│", "")
-    names = r"--\w+(?= [\[A-Z{])|^ +[A-Z]+(?= *$)"  # of flags, and of what has none
+    names = r"--\w+(?= [\[A-Z{])(?![^,\n]+, --)|^ +[A-Z]+(?= *$)"  # the last of each flag, and of what has none
     missing = re.findall(names, text, re.MULTILINE) if "Missing from" in text else []
     raise InputError(
         f"missing: {', '.join(map(str.strip, missing))}; --help explains them" if missing else " ".join(text.split())

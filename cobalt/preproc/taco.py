@@ -166,7 +166,7 @@ class ImportConfig(PrepareConfig):
     format: tyro.conf.Positional[formats.Name]
     """Of the rows: TACO's, DeepCoder-Preview's, open-r1/codeforces', CodeContests', veRL's (Eurus), MBPP's,
     HumanEval's (both also EvalPlus'), or LeetCodeDataset's."""
-    input: tyro.conf.Positional[str]
+    input: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="INPUT")]
     """A JSONL or parquet file, or the name of a hub dataset."""
     subset: str | None = None
     """Configuration of the hub dataset."""
