@@ -43,6 +43,8 @@ def _lines(path: Path, *lines: str) -> Path:
             "line 1: missing field 'question', also 'conversations', 'all_pass_rates' ('conversations' is written by "
             "run_multi_turn_vllm.py or run_multi_turn_litellm.py)",
         ),
+        ('{"id": 1}\n', ("response",), "('response' is written by process_multi_turn_taco.py --for rft)"),
+        ('{"id": 1}\n', ("chosen", "rejected"), "('chosen' is written by process_multi_turn_taco.py --for dpo)"),
     ],
 )
 def test_a_bad_line_is_named_in_one_line(tmp_path: Path, text: str, fields: tuple[str, ...], complaint: str) -> None:

@@ -44,6 +44,8 @@ MADE_BY = {
     "public_exec_results": MULTI_TURN_STAGE,
     "all_pass_rates": "eval_multi_turn.py",
     "conversation": "process_multi_turn_taco.py",
+    "response": "process_multi_turn_taco.py --for rft",
+    "chosen": "process_multi_turn_taco.py --for dpo",
     "previous_code": "extract_turn_level_errors.py",
 }
 """The stage that writes a field: what to run if an input lacks it."""
