@@ -79,7 +79,7 @@ class Pair(Row):
     id: Any = Field(alias="example_id")
     conversation: Annotated[list[Message], MinLen(1)]
     chosen: Annotated[str, MinLen(1)]
-    rejected: Annotated[str, MinLen(1)]
+    rejected: str
 
 
 PAIR_FIELDS = ("example_id", "conversation", "chosen", "rejected")

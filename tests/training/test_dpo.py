@@ -26,7 +26,8 @@ def pair(number):
     messages = first_messages(f"Print the number {number}.")
     if number % 2:
         messages += [{"role": "assistant", "content": "```python\nprint(0)\n```"}, feedback_message("Input:\n0")]
-    answers = {"chosen": f"```python\nprint({number})\n```", "rejected": f"```python\nprint(-{number})\n```\nNo."}
+    rejected = f"```python\nprint(-{number})\n```\nNo." if number != 6 else ""  # a model may answer nothing
+    answers = {"chosen": f"```python\nprint({number})\n```", "rejected": rejected}
     return {"example_id": number, "conversation": messages, **answers}
 
 
