@@ -323,6 +323,13 @@ def test_the_wall_time_is_that_of_all_runs_which_made_the_output(tmp_path: Path)
     assert run() < 10, "an output that was removed is made anew"
 
 
+def test_a_folder_that_has_logs_gets_its_first_manifest(tmp_path: Path) -> None:
+    (tmp_path / "ray.log").write_text("Ray runtime started")
+    manifest = Manifest(tmp_path, "cobalt train", {}, {})
+    manifest.start()
+    assert json.loads(manifest.path.read_text())["status"] == "running"
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"content": 5}', '{"origin": 5}'])
 def test_a_manifest_that_is_none_is_told(tmp_path: Path, text: str) -> None:
     path = _lines(tmp_path / "a.jsonl", '{"id": 1}')

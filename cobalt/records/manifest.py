@@ -181,7 +181,7 @@ class Manifest:
 
     def start(self) -> None:
         """Write the manifest with ``status: running``, and the wall time of earlier runs."""
-        if begun := self.written():
+        if (begun := self.written()) and self.path.exists():  # a training's folder has logs before it has one
             stored, written = read_manifest(self.path), max(path.stat().st_mtime for path in begun)
             self._earlier_s = stored.get("wall_time_s") or 0.0
             if stored.get("status") == "running":  # it was killed: until its last record
