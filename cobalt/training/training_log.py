@@ -54,11 +54,18 @@ class TrainingLog:
         """Time of all logged steps together, in seconds, without validation and checkpoints."""
         return self.total(STEP_TIME) - self.total(SAVE_TIME)
 
+    def gpus_of(self, step: int) -> float:
+        """The GPUs that a step had."""
+        return self.steps[step].get(GPUS, self.gpus)
+
+    def gpu_seconds_of(self, name: str) -> float:
+        """Sum of a metric of seconds, times the GPUs that each step had."""
+        return sum(value * self.gpus_of(step) for step, value in self.series(name))
+
     @property
     def gpu_seconds(self) -> float:
-        """``seconds`` times the GPUs that each step had."""
-        timed = [metrics for metrics in self.steps.values() if STEP_TIME in metrics]
-        return sum((step[STEP_TIME] - step.get(SAVE_TIME, 0.0)) * step.get(GPUS, self.gpus) for step in timed)
+        """As ``seconds``, times the GPUs that each step had."""
+        return self.gpu_seconds_of(STEP_TIME) - self.gpu_seconds_of(SAVE_TIME)
 
     @property
     def timed_steps(self) -> int:

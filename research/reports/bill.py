@@ -99,8 +99,8 @@ def main(config: CostConfig) -> None:
         # the steps
         log = read_learning_log(metrics)
         counts = {name: log.total(metric) for name, (metric, _) in COUNTS.items()}
-        gpu_seconds = {phase: log.total(f"timing_s/{name}") * log.gpus for phase, name in PHASES.items()}
-        gpu_seconds["other"] = log.seconds * log.gpus - sum(gpu_seconds.values())
+        gpu_seconds = {phase: log.gpu_seconds_of(f"timing_s/{name}") for phase, name in PHASES.items()}
+        gpu_seconds["other"] = log.gpu_seconds - sum(gpu_seconds.values())
 
         # what came before them
         collected = {}
@@ -113,7 +113,7 @@ def main(config: CostConfig) -> None:
                 counts[name] += manifest["counts"].get(counted, 0)
         if collected:
             gpu_seconds[COLLECTION] = sum(collected.values())
-        bill = Bill(log.timed_steps * log.batch_size, gpu_seconds, counts, collected)
+        bill = Bill(log.examples, gpu_seconds, counts, collected)
         for path in earlier:
             bill = bill.after(read_bill(path))
 

@@ -28,17 +28,17 @@ class LearningLog(TrainingLog):
         return {int(match[1]) for match in found if match}
 
     def validations(self) -> list[tuple[float, float]]:
-        """(seconds of the steps so far, as in ``seconds``; share of validation responses that pass all tests)."""
-        pairs, seconds = [], 0.0
-        for _, metrics in sorted(self.steps.items()):
-            seconds += metrics.get(STEP_TIME, 0.0) - metrics.get(SAVE_TIME, 0.0)
-            pairs += [(seconds, value) for name, value in metrics.items() if VALIDATION.fullmatch(name)]
+        """(GPU-seconds of the steps so far, as in ``gpu_seconds``; share of responses that pass all tests)."""
+        pairs, spent = [], 0.0
+        for step, metrics in sorted(self.steps.items()):
+            spent += (metrics.get(STEP_TIME, 0.0) - metrics.get(SAVE_TIME, 0.0)) * self.gpus_of(step)
+            pairs += [(spent, value) for name, value in metrics.items() if VALIDATION.fullmatch(name)]
         return pairs
 
     @property
-    def seconds_per_example(self) -> float:
-        """Seconds of wall time per training example (a prompt with all its samples)."""
-        return self.seconds / (self.timed_steps * self.batch_size)
+    def examples(self) -> int:
+        """Training examples (prompts with all their samples) of the timed steps."""
+        return self.timed_steps * self.batch_size
 
 
 def read_learning_log(path: Path) -> LearningLog:

@@ -35,9 +35,9 @@ def cost_table(material: Material) -> Table:
                 "examples per step": logs[0].batch_size,
                 "GPUs": logs[0].gpus,
                 "s per step": mean([log.seconds / log.timed_steps for log in logs]),
-                "s per example": mean([log.seconds_per_example for log in logs]),
-                "GPU-s per example": mean([log.seconds_per_example * log.gpus for log in logs]),
-                "GPU-s in all": sum(log.seconds * log.gpus for log in logs),
+                "s per example": mean([log.seconds / log.examples for log in logs]),
+                "GPU-s per example": mean([log.gpu_seconds / log.examples for log in logs]),
+                "GPU-s in all": sum(log.gpu_seconds for log in logs),
             }
             for name, logs in ({} if all_billed else material.logs).items()
         ],
@@ -91,7 +91,7 @@ def reach_table(material: Material) -> Table:
         bills = material.bills.get(name, [None] * len(logs))
         for log, bill in zip(logs, bills, strict=True):
             paid = bill.gpu_seconds_before if bill is not None else 0.0
-            curve = [(paid + seconds * log.gpus, PERCENT * share) for seconds, share in log.validations()]
+            curve = [(paid + spent, PERCENT * share) for spent, share in log.validations()]
             if curve:
                 curves.setdefault(name, []).append(curve)
     rows: list[Mapping[str, Cell]] = []

@@ -24,7 +24,7 @@ def step(number: int, **changes: float) -> dict:
 
 
 def write_training(folder: Path, steps: list[dict]) -> Path:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     write_jsonl(folder / "metrics.jsonl", steps)
     config = {"data": {"train_batch_size": BATCH}, "trainer": {"n_gpus_per_node": GPUS, "nnodes": 1}}
     (folder / "training.manifest.json").write_text(json.dumps({"config": config}))
@@ -55,6 +55,12 @@ def test_phases_add_up_to_the_gpu_seconds_of_the_steps(tmp_path: Path) -> None:
     }
     assert record["in_all"]["GPU-s"] == sum(record["gpu_seconds"].values()) == 2 * 19 * GPUS
     assert record["examples"] == 2 * BATCH
+
+    resumed = [{**step(1), "cost/gpus": 3 * GPUS}, {**step(2), "cost/gpus": GPUS}]
+    write_training(tmp_path / "resumed" / "training", resumed)  # with a third of the GPUs
+    record = cost(tmp_path / "resumed")
+    assert record["gpu_seconds"]["generation"] == (3 + 1) * 6 * GPUS
+    assert record["in_all"]["GPU-s"] == (3 + 1) * 19 * GPUS
     assert record["per_example"]["response tokens"] == 200 / 8
 
 
