@@ -37,6 +37,7 @@ VERPO_3 = [f"cobalt.online.{name}" for name in ("test_weights=density", "turn_ba
 RELEASE = ["cobalt.loss_weights=release", f"{POLICY}.actor.ppo_micro_batch_size_per_gpu=2"]
 REGISTER = "reward.reward_manager.source=register"
 EXECUTOR = "distributed_executor_backend"
+LOOPS = f"{POLICY}.rollout.agent.num_workers=8"
 
 
 @pytest.fixture
@@ -115,6 +116,20 @@ def test_a_model_whose_prompts_cannot_be_shared_is_refused_with_the_way_out(chec
     with pytest.raises(InputError, match=r"of the type qwen3_5, .* take cobalt\.share_prompts=false$"):
         check(model)
     check(model, "cobalt.share_prompts=false", f"{POLICY}.model.use_remove_padding=false")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "processes"),
+    [
+        (["trainer.n_gpus_per_node=1"], 8),
+        (["trainer.n_gpus_per_node=4"], 32),
+        (["trainer.n_gpus_per_node=1", "trainer.nnodes=2"], 16),
+        (["trainer.n_gpus_per_node=4", LOOPS], 8),
+    ],
+)
+def test_agent_loops_are_as_many_for_each_gpu(overrides, processes):
+    given = {override.split("=")[0] for override in overrides}
+    assert completed(compose(*overrides), given).actor_rollout_ref.rollout.agent.num_workers == processes
 
 
 @pytest.mark.parametrize(
