@@ -72,6 +72,7 @@ class TurnLoop(AgentLoopBase):
         messages = list(columns["raw_prompt"])
         prompt = await self.ct_build_initial_tokens(list(messages))
         rows: list[AgentLoopOutput] = []
+        request_id = uuid4().hex  # one for all turns: they go to the server that has read the earlier ones
         failed = overlong = False
         while True:
             sampling = dict(sampling_params)
@@ -79,7 +80,7 @@ class TurnLoop(AgentLoopBase):
                 sampling["seed"] = seed_of(self.config.cobalt.seed, columns, len(rows))
             request = {"prompt_ids": list(prompt), "sampling_params": sampling}
             try:
-                made = await self.server_manager.generate(request_id=uuid4().hex, **request)
+                made = await self.server_manager.generate(request_id=request_id, **request)
             except Exception as error:
                 raise InfraError(f"the engine failed: {type(error).__name__}: {first_line(error)}") from error
             response = list(made.token_ids)[: self.rollout_config.response_length]

@@ -6,15 +6,18 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from copy import copy
+from typing import Any, ClassVar, Self
 
 import ray
 import transfer_queue as tq
+from cachetools import LRUCache
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils import tensordict_utils as tu
+from verl.workers.rollout.llm_server import LLMServerClient
 
 from cobalt.errors import InfraError, InputError, SetupError, first_line
 from cobalt.training.batch_scores import fill_with_mean, neutralise_groups
@@ -28,6 +31,53 @@ SCORE_COLUMNS = "rm_scores", "extra_fields"
 """Of veRL's queue."""
 INFO = "reward_extra_info"
 """Key of ``extra_fields``."""
+REMEMBERED = 10_000
+"""Prompts, and trajectories, of which a process knows the server."""
+
+Server = tuple[str, Any]
+"""Of the engine: address and handle."""
+
+
+class GroupClient(LLMServerClient):
+    """Sends a problem's requests to one server, which reads their prompt once, and problems to the servers in turn.
+
+    Each process does so for its own requests. veRL's asks one process about each request, 2,048 one after the other in
+    a step on four GPUs, and gets the server with the fewest, so that all servers read all prompts.
+    """
+
+    def __init__(self, config: Any, servers: Mapping[str, Any], **of_verl: Any) -> None:
+        """``servers``: handles by address."""
+        super().__init__(config, **of_verl)
+        self._servers = list(servers.items())
+        self._start(0)
+
+    def _start(self, number: int) -> None:
+        self._next = number
+        # server and requests of a group that still run, by its prompt's hash and by each trajectory
+        self._groups: LRUCache[int, tuple[Server, set[str | None]]] = LRUCache(REMEMBERED)
+        self._group_of: LRUCache[str | None, tuple[Server, set[str | None]]] = LRUCache(REMEMBERED)
+
+    def of_process(self, number: int) -> Self:
+        """For the ``number``-th process: else the first problems of all would go to the first server."""
+        other = copy(self)
+        other._start(number)
+        return other
+
+    async def _acquire_server(self, request_id: str, *, prompt_ids: Sequence[int], **_: Any) -> Server:
+        if request_id not in self._group_of:
+            prompt = hash(tuple(prompt_ids))
+            server, requests = self._groups.get(prompt, (None, None))
+            if not requests:  # in a later step the turn may be another server's
+                server, requests = self._servers[self._next % len(self._servers)], set()
+                self._next += 1
+                self._groups[prompt] = server, requests
+            requests.add(request_id)
+            self._group_of[request_id] = self._groups[prompt]
+        return self._group_of[request_id][0]
+
+    def _release_server(self, server_id: str, request_id: str | None = None) -> None:
+        if request_id in self._group_of:
+            self._group_of[request_id][1].discard(request_id)
 
 
 class CobaltAgentLoopWorker(as_written(AgentLoopWorkerTQ)):
@@ -93,8 +143,13 @@ class CobaltAgentLoopManager(AgentLoopManagerTQ):
 
     async def _init_agent_loop_workers(self) -> None:
         self.agent_loop_workers = self._started
-        engine = self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles
-        await asyncio.gather(*[worker.connect.remote(*engine) for worker in self.agent_loop_workers])
+        client, rest = self.llm_client, (self.teacher_client, self.reward_loop_worker_handles)
+        clients = [
+            client.of_process(number) if isinstance(client, GroupClient) else client
+            for number in range(len(self.agent_loop_workers))
+        ]
+        connecting = zip(self.agent_loop_workers, clients, strict=True)
+        await asyncio.gather(*[worker.connect.remote(self.config, own, *rest) for worker, own in connecting])
 
     def wait_for_scores(self) -> None:
         """Until all responses of training that were handed over have their scores."""

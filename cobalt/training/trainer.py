@@ -30,6 +30,7 @@ from cobalt.training.manager import ERROR, PROGRAMS
 from cobalt.training.online import OVERLONG, Program, turn_advantages
 from cobalt.training.resume import CHECKPOINT
 from cobalt.training.rollouts import (
+    GroupClient,
     neutral_totals,
     own_buffer,
     place_of,
@@ -290,6 +291,14 @@ class CobaltTrainer(PPOTrainer):
 @register_trainer(f"{TRAINER_PREFIX}sync")
 class CobaltTrainerSync(CobaltTrainer, PPOTrainerSync):
     """Rollouts of a step, then its update."""
+
+    def get_llm_client(self) -> Any:
+        """veRL's where its routing is asked for, or whole problems would not be equally many for each server."""
+        manager, rollout = self.llm_server_manager, self.config.actor_rollout_ref.rollout
+        servers = dict(zip(manager.server_addresses, manager.server_handles, strict=True))
+        if rollout.router_config_path or rollout.full_determinism or self._problems % len(servers):
+            return super().get_llm_client()
+        return manager.get_client(GroupClient, servers=servers)
 
 
 @register_trainer(f"{TRAINER_PREFIX}colocate_async")
