@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import ListConfig, OmegaConf, open_dict
 
 from cobalt.errors import InputError
-from cobalt.training.settings import CPU_BACKEND, KEEP, MANAGER, ONLINE_LOOP, SEEDED_LOOP
+from cobalt.training.settings import CPU_BACKEND, KEEP, MANAGER, ONLINE_LOOP, SEEDED_LOOP, gpus_of
 
 ROOM = "cobalt.training"
 TRAINER_PREFIX = "cobalt_"
@@ -51,7 +51,6 @@ NEEDED = {
     "actor_rollout_ref.rollout.agent.agent_loop_manager_class": f"{ROOM}.rollouts.CobaltAgentLoopManager",
 }
 IGNORES = "veRL 0.9.1 ignores it"
-ROLLOUT = "actor_rollout_ref.rollout"
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
 REPLACED = {
     "actor_rollout_ref.actor.use_torch_compile": (
@@ -221,8 +220,8 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             rollout.agent.default_agent_loop = ONLINE_LOOP if cobalt.get("online") else SEEDED_LOOP
             own_loops = rollout.agent.agent_loop_config_path
             rollout.agent.agent_loop_config_path = own_loops or str(Path(__file__).with_name("agent_loops.yaml"))
-        if rollout.agent.num_workers == LOOPS and f"{ROLLOUT}.agent.num_workers" not in given:
-            rollout.agent.num_workers *= config.trainer.n_gpus_per_node * config.trainer.nnodes
+        if rollout.agent.num_workers == LOOPS and "actor_rollout_ref.rollout.agent.num_workers" not in given:
+            rollout.agent.num_workers *= gpus_of(config.trainer)
         if not config.actor_rollout_ref.actor.kl_loss_coef:
             config.actor_rollout_ref.actor.use_kl_loss = False  # veRL would load the reference, and ask it in each step
         if has_own_old(config):

@@ -25,7 +25,7 @@ from cobalt.training.config import ENGINES, SGLANG, has_own_manager
 from cobalt.training.cost_model import FULL, GB
 from cobalt.training.prompt_lengths import overlong_prompts
 from cobalt.training.scoring import BATCH, NO_BATCH, compute_score, refuse_wrong_constants
-from cobalt.training.settings import CPU_BACKEND, RELEASE, SHARED_PROMPT_MODELS, TrainingConfig
+from cobalt.training.settings import CPU_BACKEND, RELEASE, SHARED_PROMPT_MODELS, TrainingConfig, gpus_of
 from cobalt.training.training_log import budget_of
 
 DATA_FILES = ("train_files", "val_files")
@@ -96,7 +96,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if (mini_batch := actor.ppo_mini_batch_size) > batch:
         name = "actor_rollout_ref.actor.ppo_mini_batch_size"
         raise InputError(f"{name}={mini_batch} is more than data.train_batch_size={batch}")
-    workers, splits = trainer.n_gpus_per_node * trainer.nnodes, actor.ulysses_sequence_parallel_size
+    workers, splits = gpus_of(trainer), actor.ulysses_sequence_parallel_size
     for name, prompts in (("data.train_batch_size", batch), ("ppo_mini_batch_size", mini_batch)):
         if prompts * rollout.n * splits % workers:
             raise InputError(

@@ -13,6 +13,7 @@ from cobalt.records.manifest import changes, file_sha256, read_manifest, without
 from cobalt.records.training_run import MANIFEST_NAME, START_MODEL, resumed_step, training_manifest, weights_of
 from cobalt.training.config import flat
 from cobalt.training.preflight import total_steps
+from cobalt.training.settings import gpus_of
 
 CHECKPOINT = "global_step_{}"
 RANKS_FILE = "fsdp_config.json"
@@ -96,7 +97,7 @@ def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any],
             raise InputError.at(folder, None, problem)
     elif is_ours:
         raise InputError.at(folder, None, "holds checkpoints and no manifest; choose another output folder")
-    refuse_other_ranks(folder / CHECKPOINT.format(step), trainer["n_gpus_per_node"] * trainer["nnodes"], reshards)
+    refuse_other_ranks(folder / CHECKPOINT.format(step), gpus_of(trainer), reshards)
 
 
 def refuse_other_ranks(checkpoint: Path, ranks: int, reshards: bool) -> None:

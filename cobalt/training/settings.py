@@ -35,6 +35,11 @@ ONLINE_NEEDS = {
 """Settings that online training relies on. The recipes set them."""
 
 
+def gpus_of(trainer: Any) -> int:
+    """Of all nodes; on CPU cores, processes. ``trainer``: that section of the configuration of a training."""
+    return trainer["n_gpus_per_node"] * trainer["nnodes"]
+
+
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Method:
     """The ``cobalt.online`` section."""

@@ -39,7 +39,7 @@ from cobalt.training.rollouts import (
     with_lost,
 )
 from cobalt.training.scoring import INFRA, RewardSettings
-from cobalt.training.settings import Method
+from cobalt.training.settings import Method, gpus_of
 from cobalt.training.training_log import GPUS, budget_of
 from cobalt.training.updates import evened, rows_of, shared_out
 from cobalt.training.worker import CobaltWorker
@@ -282,7 +282,7 @@ class CobaltTrainer(PPOTrainer):
         super()._compute_metrics(batch, metrics, *args, **kwargs)
         tags = [*self._thrown_away, *(tag for tag in batch.tags if not tag.get("is_padding", False))]
         self._thrown_away = []
-        metrics[GPUS] = self.config.trainer.n_gpus_per_node * self.config.trainer.nnodes
+        metrics[GPUS] = gpus_of(self.config.trainer)
         metrics["cost/responses"] = len(tags)
         metrics["cost/prompt_tokens"] = sum(tag["prompt_len"] for tag in tags)
         metrics["cost/response_tokens"] = sum(tag["response_len"] for tag in tags)

@@ -14,6 +14,7 @@ from typing import Any
 from cobalt.errors import InputError
 from cobalt.records.manifest import read_manifest
 from cobalt.records.training_run import METRICS_FILE, NO_MANIFEST, read_metrics, training_manifest
+from cobalt.training.settings import gpus_of
 
 STEP_TIME = "timing_s/step"
 """Seconds of one step as veRL measures it: with its checkpoint, without the validation after it."""
@@ -38,7 +39,7 @@ class TrainingLog:
     @property
     def gpus(self) -> int:
         """Processes with a device each; on a CPU run, the one that stands for it."""
-        return self.config["trainer"]["n_gpus_per_node"] * self.config["trainer"]["nnodes"]
+        return gpus_of(self.config["trainer"])
 
     def series(self, name: str) -> list[tuple[int, float]]:
         """(step, value) of one metric, where it was logged and finite."""

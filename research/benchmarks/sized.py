@@ -109,9 +109,12 @@ def main(config: SizedConfig) -> None:
         raise InputError(f"--tokenizer: {len(tokenizer)} tokens, and {config.shape} has {shape.vocab_size}")
     with parquet_errors(config.contexts):
         table = pq.read_table(config.contexts)
-    if "prompt" not in table.column_names:
-        raise InputError.at(config.contexts, None, "no column 'prompt': not a training file")
-    rows = list(filled_up(table.to_pylist(), tokenizer, config.prompt, config.seed))
+    if "prompt" not in table.column_names or not pa.types.is_list(table.schema.field("prompt").type):
+        raise InputError.at(config.contexts, None, "no column 'prompt' of messages: not a training file")
+    given = table.to_pylist()
+    if not any(row["prompt"][-1]["content"] for row in given):
+        raise InputError.at(config.contexts, None, "no prompts")
+    rows = list(filled_up(given, tokenizer, config.prompt, config.seed))
     content = {"shape": asdict(shape), **{name: getattr(config, name) for name in ("response", "prompt", "seed")}}
     manifest = Manifest(config.output, "research/benchmarks/sized.py", asdict(config), content, [config.contexts])
     manifest.start()

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -24,7 +25,7 @@ def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sized")
     messages = [[{"role": "user", "content": f"Add {i} to each number."}] for i in range(40)]
     rows = {"prompt": messages, "extra_info": [{"index": i} for i in range(40)]}
-    pq.write_table(sized.pa.table(rows), folder / "rows.parquet")
+    pq.write_table(pa.table(rows), folder / "rows.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sized.SHAPES, "qwen3-8b", SHAPE)
         flags = {"tokenizer": str(TOKENIZER), "contexts": folder / "rows.parquet", "output": folder / "made"}
@@ -70,9 +71,14 @@ def test_the_manifest_counts_both(made):
 
 def test_wrong_inputs_are_told(made, tmp_path):
     flags = {"tokenizer": str(TOKENIZER), "contexts": made / "train.parquet", "output": tmp_path / "more"}
-    with pytest.raises(InputError, match="no column 'prompt'"):
-        pq.write_table(sized.pa.table({"a": [1]}), tmp_path / "a.parquet")
-        main(SizedConfig(**{**flags, "contexts": tmp_path / "a.parquet"}))
+    for columns, told in (
+        ({"a": [1]}, "no column 'prompt'"),
+        ({"prompt": ["Add 1."]}, "no column 'prompt' of messages"),
+        ({"prompt": [[{"role": "user", "content": ""}]]}, "no prompts"),
+    ):
+        pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+        with pytest.raises(InputError, match=told):
+            main(SizedConfig(**{**flags, "contexts": tmp_path / "a.parquet"}))
     with pytest.raises(InputError, match="not a parquet file, or damaged"):
         main(SizedConfig(**{**flags, "contexts": TOKENIZER / "config.json"}))
     with pytest.raises(InputError, match="exists already"):
