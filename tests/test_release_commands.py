@@ -86,7 +86,7 @@ def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for module in (inference, evaluate):
-            patch.setattr(module, "open_execution_service", lambda *_: opened(ExecutionService(service)))
+            patch.setattr(module, "service_of", lambda _: opened(ExecutionService(service)))
         patch.setattr(engines, "open_openai_engine", lambda *_: opened(ScriptedEngine()))
         for module in (engines, judging):
             patch.setattr(module, "open_litellm_engine", lambda *_: opened(ScriptedEngine()))

@@ -83,6 +83,9 @@ class ExecutionConfig(CommandConfig):
     checker: str | None = None
     """How outputs are compared: `exact` (the default), `lcb`, `unordered`, `float TOLERANCE` (docs/formats.md), or a
     function of your own, FILE.py:NAME. An evaluator app must have been started with it."""
+    executor_args: str = ""
+    """Of the sandboxes of this process, e.g. `workers=8 cpu_limit_s=1` (`python remote_reward_server.py --help`). The
+    app has those that it was started with."""
     max_infra_rate: Share = 0.01
     """Exit with 3 if a larger share of the work met an infrastructure failure."""
 

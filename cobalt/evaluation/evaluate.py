@@ -26,7 +26,7 @@ from cobalt.records import RecordFile, TestCases, id_key, row_hash
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import check_paths, origin_of, recorded_run, refuse_infra_rate, tell_other_origin
 from cobalt.records.rows import Evaluated, MultiTurn, Rates, raw_responses, read_rows
-from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
+from cobalt.serving.execution import ExecutionService, Runs, service_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ async def _evaluate(
     one_label(config.input_file, set(labels))
     if config.compare and not {id_key(id_) for id_ in ids} & {id_key(other.id) for other in others}:
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
-    async with open_execution_service(config.executor, config.checker) as execution:
+    async with service_of(config) as execution:
         described, at_once = await execution.describe(), await execution.problems_at_once()
         for path in filter(None, (config.input_file, config.compare)):
             tell_other_origin(path, checker=described["checker"])

@@ -35,7 +35,7 @@ from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_json
 from cobalt.records.jsonl import InvalidLines, Record, write_whole
 from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.rewards.dynamic_check import MIN_INFORMATIVE, NEIGHBOURS, OTHER_INPUTS
-from cobalt.serving.execution import ExecutionService, open_execution_service
+from cobalt.serving.execution import ExecutionService, service_of
 from cobalt.statistics import Estimate
 from cobalt.tables import in_percent, show
 
@@ -134,7 +134,7 @@ def extract(config: ExtractionConfig) -> None:
         async with AsyncExitStack() as stack:
             content, service = {"rule": RULE_VERSION, "seed": config.seed, "dynamic": None}, None
             if config.dynamic:
-                service = await stack.enter_async_context(open_execution_service(config.executor, config.checker))
+                service = await stack.enter_async_context(service_of(config))
                 checks = {"neighbours": NEIGHBOURS, "other_inputs": OTHER_INPUTS, "min_informative": MIN_INFORMATIVE}
                 content |= {"dynamic": checks, "execution": await service.describe()}
             contents = dict.fromkeys(outputs, content)

@@ -30,7 +30,7 @@ from cobalt.records.manifest import (
 )
 from cobalt.records.rows import Problem, SingleTurn
 from cobalt.sandbox.own_files import identity_of, is_own
-from cobalt.serving.execution import ExecutionService, open_execution_service
+from cobalt.serving.execution import ExecutionService, service_of
 
 REFRESH_S = 1.0
 TESTS_OF_ALL_STAGES = ("test_cases", "public_test_cases", "hidden_test_cases")
@@ -49,7 +49,7 @@ async def main(
     """
     if flags.from_scratch and flags.feedback_from != "own":
         raise InputError("--feedback_from other_problem takes its feedback from a single-turn file: no --from_scratch")
-    service = service or open_execution_service(flags.executor, flags.checker)
+    service = service or service_of(flags)
     engine = engine or open_engine(flags)
     check_paths([flags.input_file], [flags.output_file])
     prompts, settings = flags.prompt_set([flags.input_file]), asdict(flags)

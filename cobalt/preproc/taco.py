@@ -61,7 +61,7 @@ from cobalt.records.manifest import check_paths, file_sha256, recorded_run, refu
 from cobalt.sandbox import ExecutionResult
 from cobalt.sandbox.checkers import checker_identity
 from cobalt.sandbox.results import cut
-from cobalt.serving.execution import open_execution_service
+from cobalt.serving.execution import limits_of, service_of
 
 VERIFIED = "kept: verified by execution"
 UNVERIFIED = "kept: no reference solution to verify it with"
@@ -214,6 +214,8 @@ def main(config: TacoConfig | ImportConfig) -> None:
     verifying = {"seed": config.seed, "rules": known_rules, "readings": READINGS_VERSION}
     if config.checker is not None:
         verifying["checker"] = checker_identity(config.checker)
+    if limits := limits_of(config):
+        verifying["limits"] = limits
     writing = {**verifying, "dev_size": config.dev_size, **prompt_content(config.prompt_set())}
     if source.file is None:
         writing["hub"] = "/".join(filter(None, (source.place, source.subset, source.split)))
@@ -231,7 +233,7 @@ def main(config: TacoConfig | ImportConfig) -> None:
     if filled_up_to(config):
         made = {"seed": config.seed, "generate": filled_up_to(config), "generated_tests": generated_tests.VERSION}
         writing |= made
-        contents[generated_path] = {**made, "min_tests": config.min_tests}
+        contents[generated_path] = {**made, "min_tests": config.min_tests, **({"limits": limits} if limits else {})}
 
     read = [*inputs, *config.near_duplicates]
     with (
@@ -354,7 +356,7 @@ class Preparation:
         log.refuse_loss(self.ids)
         if number == 0:
             return
-        async with open_execution_service(config.executor, config.checker) as service:
+        async with service_of(config) as service:
             with progress_bar(total=number, desc="generating tests", unit=" problems") as bar:
 
                 async def generate_for(problem: tuple[Record, generated_tests.Asked]) -> None:
@@ -398,7 +400,7 @@ class Preparation:
     async def verify(self, number: int) -> None:
         """First pass: run reference solutions of ``number`` problems, each until one passes every test."""
         config, verified = self._config, 0
-        async with open_execution_service(config.executor, config.checker) as service:
+        async with service_of(config) as service:
             with progress_bar(total=number, desc="verifying", unit=" problems") as bar:
 
                 async def verify_one(problem: tuple[Record, Candidate]) -> None:

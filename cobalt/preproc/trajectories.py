@@ -38,7 +38,7 @@ from cobalt.records import RecordFile, id_key, row_hash
 from cobalt.records.jsonl import InvalidLines, Record, checked_rows, load_json, parse_line
 from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.records.rows import MultiTurn, Problem, read_rows
-from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
+from cobalt.serving.execution import ExecutionService, Runs, service_of
 
 EPISODES = "episode_*.json"  # as rLLM names its files
 KEPT = "kept"
@@ -229,7 +229,7 @@ async def main(config: TrajectoriesConfig) -> None:
         enable_thinking=config.enable_thinking,
         stop_at_success=True,
     )
-    async with open_execution_service(config.executor, config.checker) as execution:
+    async with service_of(config) as execution:
         content = {
             "from": config.layout,
             **{name: getattr(config, name) for name in ("id_field", "num_turns", "enable_thinking")},

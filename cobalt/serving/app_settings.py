@@ -4,9 +4,10 @@ import sys
 from typing import Annotated, Any
 
 from annotated_types import Ge
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from cobalt.cli.flags import AboveZero, Positive
+from cobalt.errors import InputError
 from cobalt.sandbox.checkers import known_checker
 from cobalt.sandbox.confinement import resolve_mode
 from cobalt.sandbox.limits import LEAST, Limits
@@ -79,6 +80,16 @@ class EvaluatorConfig(ExecutorConfig, HttpAppConfig):
     """Replicas; each is one executor."""
     num_cpus: float | None = None
     """CPUs that a replica reserves in Ray; default: its workers. 0 shares a small machine with other Ray work."""
+
+
+def parse_arguments(text: str, arguments: type[BaseModel], where: str) -> dict[str, Any]:
+    """The arguments that ``text`` gives as ``NAME=VALUE ...``. Raises ``InputError`` for those that are none."""
+    try:
+        pairs = (argument.partition("=") for argument in text.split())
+        args = arguments.model_validate({name: value for name, _, value in pairs})
+    except ValidationError as error:
+        raise InputError.of_setting(error, f"{where}: ", arguments.model_fields) from None
+    return args.model_dump(exclude_unset=True)
 
 
 def show_help(how: str | None, arguments: type[BaseModel]) -> None:

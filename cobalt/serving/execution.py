@@ -6,17 +6,19 @@ It never falls back from one to the other.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from cobalt.cli.flags import ExecutorName
+from cobalt.cli.flags import ExecutionConfig, ExecutorName
 from cobalt.errors import InfraError, InputError, SetupError, first_line
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.sandbox.checkers import checker_identity, known_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
+from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.results import Output
+from cobalt.serving.app_settings import ExecutorConfig, parse_arguments
 from cobalt.serving.handles import cluster_address
 
 APP_NAME, REPLICAS = "evaluator", "Evaluator"
@@ -112,6 +114,26 @@ async def open_execution_service(
         yield service
     finally:
         await service.close()
+
+
+def executor_args(config: ExecutionConfig) -> dict[str, Any]:
+    """What ``--executor_args`` gives. Raises ``InputError`` if the executor would not take it."""
+    given = parse_arguments(config.executor_args, ExecutorConfig, "--executor_args")
+    if given and config.executor == "serve":
+        raise InputError("--executor_args are of --executor local: the evaluator app has those it was started with")
+    if "checker" in given:
+        raise InputError("--executor_args: the checker has a flag of its own, --checker")
+    return given
+
+
+def limits_of(config: ExecutionConfig) -> dict[str, Any]:
+    """Those of ``executor_args`` that decide verdicts."""
+    return {name: value for name, value in executor_args(config).items() if name in vars(Limits())}
+
+
+def service_of(config: ExecutionConfig) -> AbstractAsyncContextManager["ExecutionService"]:
+    """What a command's flags name, as ``open_execution_service`` does. Raises ``InputError`` for ``executor_args``."""
+    return open_execution_service(config.executor, config.checker, **executor_args(config))
 
 
 def start_for(

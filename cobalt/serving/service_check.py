@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, ExecutorName
 from cobalt.errors import InputError, SetupError
 from cobalt.records import TestCases
 from cobalt.sandbox.checkers import checker_identity
-from cobalt.serving.app_settings import EvaluatorConfig
+from cobalt.serving.app_settings import EvaluatorConfig, parse_arguments
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.handles import cluster_address
 
@@ -51,13 +50,8 @@ def check_service(executor: ExecutorName, **limits: Any) -> dict[str, Any]:
 
 def parse_evaluator_args(text: str) -> dict[str, Any]:
     """The arguments that are given, by name. Raises ``InputError`` for those that the app would not take."""
-    try:
-        pairs = (argument.partition("=") for argument in text.split())
-        args = EvaluatorConfig.model_validate({name: value for name, _, value in pairs})
-    except ValidationError as error:
-        raise InputError.of_setting(error, "EVALUATOR_ARGS: ", EvaluatorConfig.model_fields) from None
-    given = args.model_dump(exclude_unset=True)
-    return {**given, "checker": checker_identity(args.checker)} if "checker" in given else given
+    given = parse_arguments(text, EvaluatorConfig, "EVALUATOR_ARGS")
+    return {**given, "checker": checker_identity(given["checker"])} if "checker" in given else given
 
 
 def refuse_other_verdicts(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

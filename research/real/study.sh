@@ -27,6 +27,8 @@ for name in useful test; do
   [[ -f $DATA/$name.jsonl ]] || refuse "DATA=$DATA has no $name.jsonl; problems.py writes it"
 done
 gpus=($GPUS) parts=$((2 * $(wc -w <<< "$GPUS")))
+workers=$(($(env -u OMP_NUM_THREADS nproc) / parts)) # of a part's sandboxes: with one for each core, parts hold each other up
+executor=(--executor local --executor_args "workers=$((workers > 0 ? workers : 1))")
 mkdir -p "$OUT"
 
 # Conversations: 8 for each problem, three programs each. Two servers a GPU, each with a part of the problems.
@@ -45,9 +47,9 @@ collect() { # NUMBER
     kill -0 $server || return 1
     sleep 1
   done
-  "$PYTHON" run_multi_turn_vllm.py --from_scratch --num_turns 2 -n 8 --seed 0 $SAMPLING --executor local --max_in_flight 640 \
+  "$PYTHON" run_multi_turn_vllm.py --from_scratch --num_turns 2 -n 8 --seed 0 $SAMPLING "${executor[@]}" --max_in_flight 640 \
     --api_base "http://127.0.0.1:$port/v1" -i "$part.problems.jsonl" -o "$part.turns.jsonl"
-  "$PYTHON" eval_multi_turn.py --executor local -i "$part.turns.jsonl" -o "$part.jsonl"
+  "$PYTHON" eval_multi_turn.py "${executor[@]}" -i "$part.turns.jsonl" -o "$part.jsonl"
   touch "$part.done" # outputs grow line by line
 }
 

@@ -86,6 +86,11 @@ def test_all_arms_learn_from_what_all_servers_collected_and_a_second_run_collect
     assert done.returncode == 0, done.stderr
     assert sorted(call[0] for call in of_script(calls, "api_server")) == ["0", "0", "1", "1"]
     assert len((tmp_path / "data" / "collect.jsonl").read_text().splitlines()) == 10
+    judging = [call for name in ("run_multi_turn_vllm", "eval_multi_turn") for call in of_script(calls, name)]
+    sandboxes = {int(call[call.index("--executor_args") + 1].removeprefix("workers=")) for call in judging}
+    assert len(judging) == 8 and sandboxes == {max(1, len(os.sched_getaffinity(0)) // 4)}, (
+        "all parts together have one for each core"
+    )
     arms = of_script(calls, "study.py")
     assert {call[0] for call in arms} == {"0", "1"} and all(
         "--gpu_seconds 350 --arm" in " ".join(call) for call in arms

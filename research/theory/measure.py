@@ -29,7 +29,7 @@ from cobalt.records.jsonl import Record
 from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.records.rows import RULE_OF_OLD_FILES, raw_responses
 from cobalt.sampler.packages import refuse_missing_packages
-from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
+from cobalt.serving.execution import ExecutionService, Runs, service_of
 from cobalt.tables import in_percent, show
 from research.theory.bound import OWN, REFERENCE, Table, bounds_of, read_measures
 
@@ -143,7 +143,7 @@ def main(config: MeasureConfig) -> None:
 
     async def measure() -> dict[str, Any]:
         """Write the records that are missing; counts of the whole output, whichever run made it."""
-        async with open_execution_service(config.executor, config.checker) as service:
+        async with service_of(config) as service:
             content = {
                 "policy": model_identity(config.policy),
                 "reference": model_identity(config.reference),

@@ -117,9 +117,7 @@ def test_files_that_do_not_tell_have_no_submitted_program() -> None:
 def test_a_conversation_that_stops_at_success_is_the_other_one_up_to_there(tmp_path: Path, monkeypatch) -> None:
     """Its submitted programs are the same, and count at every later turn. It resumes, and gives contexts."""
     service = MultiplyingService()
-    monkeypatch.setattr(
-        "cobalt.evaluation.evaluate.open_execution_service", lambda executor, checker: opened(ExecutionService(service))
-    )
+    monkeypatch.setattr("cobalt.evaluation.evaluate.service_of", lambda config: opened(ExecutionService(service)))
     source = write_problems(tmp_path / "problems.jsonl", 6)
 
     def run(name: str, **flags: Any) -> tuple[list[dict[str, Any]], ScriptedEngine, Path]:

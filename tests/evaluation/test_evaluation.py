@@ -59,9 +59,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
 
 def serve(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
     service = MultiplyingService()
-    monkeypatch.setattr(
-        "cobalt.evaluation.evaluate.open_execution_service", lambda executor, checker: opened(ExecutionService(service))
-    )
+    monkeypatch.setattr("cobalt.evaluation.evaluate.service_of", lambda config: opened(ExecutionService(service)))
     return service
 
 

@@ -118,11 +118,11 @@ def test_precision_and_recall_of_the_judge_free_signal_which_no_infra_failure_gi
             return [ExecutionResult.infra(len(tests), "no replica") for _, tests in programs]
 
     @asynccontextmanager
-    async def broken(_executor, _checker):
+    async def broken(_config):
         yield Broken()
 
     config = replace(config, dynamic=True)
-    monkeypatch.setattr("cobalt.hacking.extract_cases.open_execution_service", broken)
+    monkeypatch.setattr("cobalt.hacking.extract_cases.service_of", broken)
     with pytest.raises(SetupError, match="14 of 14 cases met an infrastructure failure"):
         extract(config)
     assert all(case["signal"]["dynamic"] is None for case in cases_of(config))

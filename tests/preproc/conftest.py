@@ -8,6 +8,8 @@ import pytest
 from commands import FakeService
 from tokenizers_for_tests import make_tokenizer
 
+from cobalt.cli.flags import ExecutionConfig
+
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -21,9 +23,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     fake = FakeService()
 
     @contextlib.asynccontextmanager
-    async def opened(executor: str, checker: str | None) -> AsyncIterator[FakeService]:
-        assert executor == "local"
+    async def opened(config: ExecutionConfig) -> AsyncIterator[FakeService]:
+        assert config.executor == "local"
         yield fake
 
-    monkeypatch.setattr("cobalt.preproc.taco.open_execution_service", opened)
+    monkeypatch.setattr("cobalt.preproc.taco.service_of", opened)
     return fake

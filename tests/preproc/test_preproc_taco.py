@@ -29,6 +29,17 @@ def ids(path: Path) -> list[object]:
     return [row["id"] for row in read_rows(path)]
 
 
+def test_what_other_limits_decided_is_not_taken_over(
+    tmp_path: Path, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More sandboxes decide nothing."""
+    rows = [problem(0, "right")]
+    assert prepare(tmp_path, rows, "--executor_args", "cpu_limit_s=1") == 0
+    assert prepare(tmp_path, rows, "--executor_args", "cpu_limit_s=1 workers=2") == 0
+    assert prepare(tmp_path, rows) == 2
+    assert "limits" in capsys.readouterr().err
+
+
 def test_problems_without_a_passing_solution_among_sixteen_are_dropped(tmp_path: Path, service: FakeService) -> None:
     many = problem("", *(f"wrong#{i}" for i in range(30)))
     rows = [problem(0, "wrong", "right"), many, problem("2", "slow"), raw(id=3, question="short")]

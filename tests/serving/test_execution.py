@@ -9,10 +9,11 @@ from fake_service import FakeService
 from ray import serve
 from ray.exceptions import RayActorError
 
-from cobalt.errors import SetupError
+from cobalt.cli.flags import ExecutionConfig
+from cobalt.errors import InputError, SetupError
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from cobalt.serving import execution
-from cobalt.serving.execution import ExecutionService, open_execution_service
+from cobalt.serving.execution import ExecutionService, open_execution_service, service_of
 
 TESTS = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
 
@@ -127,3 +128,24 @@ async def test_limits_belong_to_a_local_service():
             pass
     async with open_execution_service("local", workers=1, cpu_limit_s=0.2) as service:
         assert (await service.run("while True: pass", TESTS)).verdicts == (Verdict.TIME_LIMIT,) * 2
+
+
+async def test_a_commands_flags_give_the_limits_of_its_sandboxes():
+    async with service_of(ExecutionConfig(executor="local", executor_args="workers=1 cpu_limit_s=0.2")) as service:
+        assert (await service.run("while True: pass", TESTS)).verdicts == (Verdict.TIME_LIMIT,) * 2
+        assert (await service.describe())["cpu_limit_s"] == 0.2
+
+
+@pytest.mark.parametrize(
+    "executor, args, message",
+    [
+        ("serve", "cpu_limit_s=1", "of --executor local"),
+        ("local", "cpu_limit=1", "--executor_args: .*cpu_limit"),
+        ("local", "cpu_limit_s=-1", "--executor_args: .*cpu_limit_s"),
+        ("local", "replicas=2", "--executor_args: .*replicas"),
+        ("local", "checker=lcb", "--checker"),
+    ],
+)
+def test_arguments_that_the_sandboxes_do_not_have_are_refused(executor, args, message):
+    with pytest.raises(InputError, match=message):
+        service_of(ExecutionConfig(executor=executor, executor_args=args))
