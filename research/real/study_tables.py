@@ -55,6 +55,7 @@ ARMS = {
     "single_turn": "single-turn GRPO",
     "single_turn_21": "single-turn GRPO, 21 steps",
     "grpo_online": "GRPO-MT",
+    "grpo_online_12": "GRPO-MT, 12 steps",
     "verpo_online": "VeRPO-MT",
     "dpo": "DPO",
     "cobalt": "Cobalt",
@@ -71,9 +72,8 @@ SMALL = Path(__file__).with_name("study-0.5b")
 STUDIES = {
     FOLDER: [arm for arm in ARMS if "sdpo" not in arm and "wrong" not in arm],
     SMALL: [
-        arm
-        for arm in ARMS
-        if arm not in ("verpo_online", "repairing", "rft_cobalt", "rft_3e-6", "single_turn_21", "cobalt_21")
+        *("base", "rft", "single_turn", "grpo_online", "dpo", "cobalt"),
+        *("wrong_10", "wrong_25", "cobalt_sdpo", "sdpo"),
     ],
 }
 """Folder: arms."""
@@ -109,7 +109,15 @@ RATE_FILE = "rates/{}.{}.counts.json.gz"
 """Of a name, and of the problems: dev, or test where the name is no arm's."""
 LONG_FILE = "{}.long.counts.json.gz"
 """Of an arm: conversations that go on after success."""
-ONLINE = ("single_turn", "single_turn_21", "grpo_online", "verpo_online")
+PARTLY_FILE = "partly/{}.counts.json.gz"
+PARTLY = {
+    "cobalt": "Cobalt, a fourth training",
+    "cobalt_1e-6": "Cobalt at 1e-6",
+    "wrong_10": ARMS["wrong_10"],
+    "wrong_25": ARMS["wrong_25"],
+}
+"""Trainings that were asked a part of the test problems, since their machine went back: label."""
+ONLINE = ("single_turn", "single_turn_21", "grpo_online", "grpo_online_12", "verpo_online")
 """Arms that do not learn from stored conversations."""
 SECONDS_OF = {"rft_3e-6": "rft", "single_turn_21": "single_turn", "cobalt_21": "cobalt"}
 """Arm that shared its GPU: the one whose steps are as long, and whose training had a GPU alone."""
@@ -295,6 +303,22 @@ def rates_table(folder: Path, scores: Scores) -> list[dict[str, Cell]]:
     return rows
 
 
+def partly_table(scores: Scores) -> list[dict[str, Cell]]:
+    """Trainings that answered a part of the test problems, beside others on the same ones."""
+    rows: list[dict[str, Cell]] = []
+    for name, label in PARTLY.items():
+        (seed,) = read_evaluations(FOLDER / PARTLY_FILE.format(name))
+        both = {**scores, label: [seed.problems]}
+        rows.append({
+            "arm": label,
+            "problems": len(seed.problems),
+            "submitted within 3": percent(rate(both, label, LAST)),
+            "to base": percent(rate(both, label, LAST, "base")),
+            "to Cobalt": percent(rate(both, label, LAST, "cobalt")),
+        })  # fmt: skip
+    return rows
+
+
 def long_table(folder: Path) -> list[dict[str, Cell]]:
     """Right programs by turn where conversations go on after success, percent."""
     rows: list[dict[str, Cell]] = []
@@ -449,7 +473,7 @@ def main() -> None:
     tables += [long_table(folder), rates_table(folder, scores)]
     if folder == FOLDER:
         tables += [labels_table(json.loads((FOLDER / LABELS_FILE).read_text()))]
-        tables += [teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text()))]
+        tables += [teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text())), partly_table(scores)]
     else:
         tables += [stages_table(json.loads((folder / STAGES_FILE).read_text()))]
     for rows in tables:
