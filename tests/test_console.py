@@ -1,7 +1,10 @@
 """What a person sees of a command besides its errors: the summary and the bar."""
 
+import time
+
 import pytest
 
+from cobalt.cli import console
 from cobalt.cli.console import print_summary, progress_bar
 
 
@@ -16,3 +19,15 @@ def test_a_bar_of_what_is_refused_at_once_is_not_shown(capsys: pytest.CaptureFix
     with pytest.raises(ValueError, match="bad row"), progress_bar(total=3):
         raise ValueError("bad row")
     assert capsys.readouterr().err == ""
+
+
+def test_a_bars_time_goes_on_while_nothing_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "LOG_INTERVAL_S", 0.01)
+    with progress_bar(lambda: bar.set_postfix_str(f"waiting {bar.n}", refresh=False), total=3) as bar:
+        time.sleep(0.2)
+        bar.update(3)
+    *before, last, end = capsys.readouterr().err.replace("\n", "\r\n").split("\r")
+    assert sum("0/3" in line and "waiting 0" in line for line in before) > 3
+    assert "3/3" in last and "waiting 3" in last and end == "\n"

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,23 +11,28 @@ from cobalt.tables import show
 
 Item = TypeVar("Item")
 
-TERMINAL_INTERVAL_S = 0.1
+TERMINAL_INTERVAL_S = 0.5
 LOG_INTERVAL_S = 10.0
 DELAY_S = 0.5
 MUCH = 0.1
 """Share of a run from which on its summary says that it waited for programs."""
 
 
-def progress_bar(**options: Any) -> Any:
+def progress_bar(look: Callable[[], None] = lambda: None, **options: Any) -> Any:
     """A ``tqdm`` bar on stderr (``file``). Where that is no terminal: a line every ten seconds, not ten every second.
 
-    It appears after half a second. A command that is refused at once shows its error alone.
+    It appears after half a second. A command that is refused at once shows its error alone. ``look``: as of ``Bar``.
+    With an ``iterable``, the bar moves when an item comes.
     """
     from tqdm import tqdm
 
+    from cobalt.cli.bars import Bar
+
     interval_s = TERMINAL_INTERVAL_S if options.get("file", sys.stderr).isatty() else LOG_INTERVAL_S
-    options = {"delay": DELAY_S, **options}
-    return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, **options)
+    options = {"delay": DELAY_S, "dynamic_ncols": True, **options}
+    if "iterable" in options:
+        return tqdm(mininterval=interval_s, maxinterval=interval_s, **options)
+    return Bar(interval_s, look, **options)
 
 
 def with_progress(rows: Iterable[Item], path: str | Path) -> Iterable[Item]:

@@ -85,7 +85,13 @@ async def _evaluate(
         contents = {config.output_file: content}
         with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents) as run:
             counts = {"samples": 0, "programs": 0, "extraction_differs": 0, "infra_errors": 0}
-            with RecordFile(config.output_file) as output, progress_bar(total=len(ids), unit="problem") as bar:
+
+            def look() -> None:
+                rate = execution.tests_done / max(bar.format_dict["elapsed"], 1e-9)
+                text = f"{rate:,.0f} tests/s, executing {execution.active}, infra {counts['infra_errors']}"
+                bar.set_postfix_str(text, refresh=False)
+
+            with RecordFile(config.output_file) as output, progress_bar(look, total=len(ids), unit="problem") as bar:
                 output.refuse_loss(ids)
                 output.refuse_other_input(zip(ids, hashes, strict=True), has_all_feedback)
 
@@ -102,9 +108,6 @@ async def _evaluate(
                     counts["programs"] += sum(map(len, result["all_pass_rates"]))
                     counts["extraction_differs"] += sum(rules_differ(text) for texts in row.texts_N for text in texts)
                     counts["infra_errors"] += sum(None in rates for rates in result["all_pass_rates"])
-                    rate = execution.tests_done / max(bar.format_dict["elapsed"], 1e-9)
-                    text = f"{rate:,.0f} tests/s, executing {execution.active}, infra {counts['infra_errors']}"
-                    bar.set_postfix_str(text, refresh=False)
                     bar.update()
 
                 await for_each(rows(InvalidLines(config.skip_invalid, quiet=True)), evaluate, lambda: at_once)

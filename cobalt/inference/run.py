@@ -178,43 +178,34 @@ async def _progress(driver: Driver, problems: int, turns: int, most_running: int
 
     Meanwhile see whether programs hold the engine back. ``most_running``: programs that can run at a time.
     """
-    started = looked = shown = time.monotonic()
-    with progress_bar(total=turns, unit="turn", delay=0) as bar:  # with a delay no newline ends it
+    started = time.monotonic()
 
-        def show() -> None:
-            nonlocal shown
-            shown = time.monotonic()
-            counts, execution = driver.counts, driver.execution
-            waiting = max(driver.asked - driver.engine.max_in_flight, 0)
-            queued = max(execution.active - most_running, 0)
-            elapsed = max(shown - started, 1e-9)
-            bar.set_postfix_str(
-                f"problems {counts.problems}/{problems}, conversations {counts.conversations}, "
-                f"{driver.tokens_generated / elapsed:,.0f} tok/s, {execution.tests_done / elapsed:,.0f} tests/s, "
-                f"requests {driver.asked - waiting} running and {waiting} waiting, "
-                f"programs {execution.active - queued} running and {queued} waiting, "
-                f"infra errors {counts.infra_errors}",
-                refresh=False,
-            )
-            if not bar.update(counts.turns - bar.n):
-                bar.refresh()  # the time goes on
+    def look() -> None:
+        counts, execution = driver.counts, driver.execution
+        waiting = max(driver.asked - driver.engine.max_in_flight, 0)
+        queued = max(execution.active - most_running, 0)
+        elapsed = max(time.monotonic() - started, 1e-9)
+        bar.set_postfix_str(
+            f"problems {counts.problems}/{problems}, conversations {counts.conversations}, "
+            f"{driver.tokens_generated / elapsed:,.0f} tok/s, {execution.tests_done / elapsed:,.0f} tests/s, "
+            f"requests {driver.asked - waiting} running and {waiting} waiting, "
+            f"programs {execution.active - queued} running and {queued} waiting, "
+            f"infra errors {counts.infra_errors}",
+            refresh=False,
+        )
+        bar.update(counts.turns - bar.n)
 
-        def look() -> None:
-            nonlocal looked
-            since, looked = looked, time.monotonic()
+    async def watch() -> None:
+        since = started
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            before, since = since, time.monotonic()
             if driver.asked < driver.engine.max_in_flight and driver.execution.active > most_running:
-                driver.held_back_s += looked - since
+                driver.held_back_s += since - before
 
-        async def tick() -> None:
-            while True:
-                await asyncio.sleep(REFRESH_S)
-                look()
-                if looked >= shown + bar.mininterval:
-                    show()
-
-        ticker = asyncio.ensure_future(tick())
+    with progress_bar(look, total=turns, unit="turn", delay=0) as bar:
+        watcher = asyncio.ensure_future(watch())
         try:
             yield
         finally:
-            ticker.cancel()
-            show()
+            watcher.cancel()

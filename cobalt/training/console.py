@@ -7,7 +7,6 @@ import json
 import math
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from cobalt.training.cluster import cause_of
 from cobalt.training.preflight import total_steps
 from cobalt.training.training_log import JUDGING, STEP_TIME
 
-REFRESH_S = 1.0
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 """Without tqdm's own rate: it would take the start-up for a step."""
 REWARD, ACCURACY, UNSCORED = "reward/total", "reward/acc", "reward/infra"
@@ -146,50 +144,36 @@ def steps_bar(
     """
     timed: list[dict[str, float]] = []
     known = metrics.read_bytes().rpartition(b"\n") if metrics.exists() else (b"", b"", b"")
-    offset, ended = len(known[0]) + len(known[1]), threading.Event()  # a torn line is cut off later
+    offset = len(known[0]) + len(known[1])  # a torn line is cut off later
     file_id = metrics.stat().st_ino if metrics.exists() else None
     logged = log.stat().st_size  # by runs before
-    with progress_bar(total=steps, bar_format=BAR, file=stream, delay=0) as bar:  # with a delay no newline ends it
+
+    def look() -> None:
+        nonlocal offset, file_id
+        if metrics.exists():
+            with open(metrics, "rb") as file:
+                if file_id != (file_id := os.fstat(file.fileno()).st_ino):
+                    offset = 0  # without the lost steps it is another file
+                file.seek(offset)
+                added, newline, _ = file.read().rpartition(b"\n")  # the last line may not be whole yet
+            offset += len(added) + len(newline)
+            records = map(json.loads, added.splitlines())
+            timed.extend(record for record in records if STEP_TIME in record and record["step"] > begun)
+        if timed:
+            last = timed[-1]
+            shown = f"{told(last)}, {last[STEP_TIME]:.1f} s/step"
+            if bar.total:
+                recent = [record[STEP_TIME] for record in timed[-EDGE_STEPS:]]
+                left_s = (bar.total - last["step"]) * sum(recent) / len(recent)
+                shown += f", {bar.format_interval(left_s)} left"
+            bar.set_postfix_str(shown, refresh=False)
+            bar.update(int(last["step"]) - bar.n)
+        else:
+            with open(log, "rb") as file:
+                file.seek(logged)
+                text = file.read().decode(errors="replace")
+            bar.set_postfix_str([stage for line, stage in STAGES.items() if line in text][-1], refresh=False)
+
+    with progress_bar(look, total=steps, bar_format=BAR, file=stream, delay=0) as bar:
         bar.set_postfix_str(STAGES[""])
-
-        def show() -> None:
-            nonlocal offset, file_id
-            if metrics.exists():
-                with open(metrics, "rb") as file:
-                    if file_id != (file_id := os.fstat(file.fileno()).st_ino):
-                        offset = 0  # without the lost steps it is another file
-                    file.seek(offset)
-                    added, newline, _ = file.read().rpartition(b"\n")  # the last line may not be whole yet
-                offset += len(added) + len(newline)
-                records = map(json.loads, added.splitlines())
-                timed.extend(record for record in records if STEP_TIME in record and record["step"] > begun)
-            if timed:
-                last = timed[-1]
-                shown = f"{told(last)}, {last[STEP_TIME]:.1f} s/step"
-                if bar.total:
-                    recent = [record[STEP_TIME] for record in timed[-EDGE_STEPS:]]
-                    left_s = (bar.total - last["step"]) * sum(recent) / len(recent)
-                    shown += f", {bar.format_interval(left_s)} left"
-                bar.set_postfix_str(shown, refresh=False)
-                if bar.update(int(last["step"]) - bar.n):
-                    return
-            else:
-                with open(log, "rb") as file:
-                    file.seek(logged)
-                    text = file.read().decode(errors="replace")
-                bar.set_postfix_str([stage for line, stage in STAGES.items() if line in text][-1], refresh=False)
-            bar.refresh()  # the time goes on
-
-        def follow() -> None:
-            while not ended.wait(max(REFRESH_S, bar.mininterval)):
-                show()
-
-        follower = threading.Thread(target=follow, daemon=True)
-        follower.start()
-        try:
-            yield timed
-        finally:
-            ended.set()
-            follower.join()
-            show()
-            bar.refresh()
+        yield timed
