@@ -10,6 +10,7 @@ import fcntl
 import gzip
 import hashlib
 import json
+import lzma
 import os
 import sys
 import zlib
@@ -27,7 +28,8 @@ Raw = TypeVar("Raw")
 
 DAMAGED = (ValueError, TypeError, LookupError, AttributeError)
 """What code raises that meets a stored record of another shape."""
-GZIP_MAGIC = b"\x1f\x8b"
+COMPRESSED = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
+"""What a compressed file begins with, by gzip and by xz."""
 OTHER_KINDS = {b"PAR1": ("a parquet file", "parquet"), b"[": ("a JSON array", "json")}
 """What files begin with that hold rows but are no JSONL, and the name that ``datasets`` has for their kind."""
 PROBLEM_STAGE = "preproc_taco.py or preproc_lcb_test6.py"
@@ -73,19 +75,20 @@ def missing_fields(row: Record, fields: Sequence[str]) -> str | None:
 
 
 def read_lines(path: str | Path) -> Iterator[bytes]:
-    """The lines of a file, which may be compressed with gzip; no byte order mark. Raises ``InputError``."""
+    """The lines of a file, which may be compressed with gzip or xz; no byte order mark. Raises ``InputError``."""
     with open(path, "rb") as file:
-        is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        begins = file.read(max(map(len, COMPRESSED)))
+    opened = next((opened for magic, opened in COMPRESSED.items() if begins.startswith(magic)), open)
     try:
-        with gzip.open(path) if is_gzip else open(path, "rb") as file:
+        with opened(path, "rb") as file:
             for number, line in enumerate(file):
                 yield line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError.at(path, None, f"gzip cannot read it: {error}") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InputError.at(path, None, f"it cannot be decompressed: {error}") from None
 
 
 def read_json(path: str | Path) -> Any:
-    """The JSON document of a file, which may be compressed with gzip. Raises ``ValueError``, or as ``read_lines``."""
+    """The JSON document of a file, which may be compressed. Raises ``ValueError``, or as ``read_lines``."""
     return json.loads(b"".join(read_lines(path)))
 
 

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import io
 import json
+import lzma
 import re
 from collections.abc import Callable
 from datetime import date
@@ -259,7 +260,7 @@ def test_what_json_lacks_is_a_text_wherever_it_stands_in_a_row(
     assert record["day"] == "2024-05-02" and " at 0x" not in str(record["shown"])
 
 
-@pytest.mark.parametrize("name", ["in.json", "in.json.gz", "in.jsonl"])
+@pytest.mark.parametrize("name", ["in.json", "in.json.gz", "in.json.xz", "in.jsonl"])
 @pytest.mark.parametrize(
     "before", ["", "\ufeff", "\n" * 99, "\ufeff" + " " * 99], ids=["plain", "mark", "blank lines", "mark and blanks"]
 )
@@ -267,7 +268,8 @@ def test_a_list_of_rows_is_read_however_it_is_written(
     tmp_path: Path, service: FakeService, name: str, before: str
 ) -> None:
     content = (before + json.dumps([5, deepcoder(solutions=["right"])], indent=1)).encode()
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    compress = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
+    (tmp_path / name).write_bytes(compress(content))
     ((record,), counts) = imported("deepcoder", tmp_path / name, "--skip_invalid")
     assert record["question"] == STATEMENT and counts["invalid rows skipped"] == 1
 
@@ -278,7 +280,8 @@ def test_a_list_of_rows_is_read_however_it_is_written(
         (b"[{}", "not valid JSON"),
         (b"[\xff]", "not valid JSON"),
         (b"[5]", "line 1: expected an object, found int"),
-        (gzip.compress(b"[" + bytes(range(99)))[:-9], "gzip cannot read it"),
+        (gzip.compress(b"[" + bytes(range(99)))[:-9], "it cannot be decompressed"),
+        (lzma.compress(b"[" + bytes(range(99)))[:-9], "it cannot be decompressed"),
     ],
 )
 def test_a_list_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, capsys, content: bytes, complaint: str) -> None:
