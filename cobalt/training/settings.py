@@ -65,6 +65,22 @@ class Method:
     """VeRPO: ``others``, what the other trajectories got, undivided, which is unbiased (``cobalt.rewards.online``).
     ``all_turns``: the mean over all turns of the group, and over all outcomes, undivided."""
 
+    def refuse_unread(self) -> None:
+        """Raise ``InputError`` for a setting that the others leave without effect."""
+        unread: dict[str, str] = {}
+        if self.method == "grpo":
+            others = ("smoothing", "outcome_weight", "test_weights", "outcome_decay", "turn_baseline")
+            unread = dict.fromkeys(others, "method=verpo")
+            if self.trajectory_score == "final":
+                unread["gamma"] = "trajectory_score=sum"
+        else:
+            unread["trajectory_score"] = "method=grpo"
+            if self.test_weights == "density":
+                unread["smoothing"] = "test_weights=failures"
+        for field in fields(self):
+            if field.name in unread and (value := getattr(self, field.name)) != field.default:
+                raise InputError(f"cobalt.online.{field.name}={value} is of cobalt.online.{unread[field.name]}")
+
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class TrainingConfig:
@@ -102,6 +118,7 @@ class TrainingConfig:
             raise InputError.of_setting(error, "cobalt.", (field.name for field in names)) from None
         if settings.online is None:
             return settings
+        settings.online.refuse_unread()
         for name, needed in ONLINE_NEEDS.items():
             if (found := OmegaConf.select(config, name)) != needed:
                 raise InputError(f"cobalt.online needs {name}={needed}, not {found}")

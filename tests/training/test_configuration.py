@@ -129,6 +129,8 @@ def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(rec
         ("cobalt.online.turns=many", "cobalt.online.turns=many: Input should be a valid integer"),
         ("cobalt.online.turns=0", "greater than or equal to 1"),
         ("cobalt.online.gamma=2", "less than or equal to 1"),
+        ("cobalt.online.gamma=0.9", "cobalt.online.gamma=0.9 is of cobalt.online.trajectory_score=sum"),
+        ("cobalt.online.smoothing=2", "cobalt.online.smoothing=2.0 is of cobalt.online.method=verpo"),
         ("reward.reward_manager.name=dapo", "reward.reward_manager.name=StreamingRewardManager, not dapo"),
         ("algorithm.adv_estimator=rloo", "algorithm.adv_estimator=grpo, not rloo"),
         ("algorithm.use_kl_in_reward=true", "algorithm.use_kl_in_reward=False, not True"),
