@@ -207,6 +207,10 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             "actor_rollout_ref.model.lora_rank needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp on one GPU"
             " veRL 0.9.1 sends rollouts an empty adapter"
         )
+    for role in ("actor", "ref"):
+        if config.actor_rollout_ref[role].fsdp_config.offload_policy and strategy != "fsdp2":
+            setting = f"actor_rollout_ref.{role}.fsdp_config.offload_policy=true"
+            raise InputError(f"{setting} needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp {IGNORES}")
     with open_dict(config):
         # Ray's processes have the working directory of whoever started Ray: a checkpoint would lie in two folders
         config.trainer.default_local_dir = os.path.abspath(config.trainer.default_local_dir)

@@ -267,6 +267,7 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         ("trainer.v1.trainer_mode=separate_async", "separate_async: choose sync or colocate_async"),
         ("~cobalt", "no recipe: give --config-dir verl/config +recipe=multi_turn"),
         (f"{POLICY}.model.lora_rank=32", f"lora_rank needs {POLICY}.actor.strategy=fsdp2"),
+        (f"{POLICY}.actor.fsdp_config.offload_policy=true", f"needs {POLICY}.actor.strategy=fsdp2: with fsdp veRL"),
     ],
 )
 def test_what_verl_would_not_obey_is_refused_in_one_line(override, told):
