@@ -22,6 +22,7 @@ from cobalt.tables import Cell
 from research.reports.learning import read_learning_log
 from research.reports.page import Table, mean, table_of
 
+GPU_S = "GPU-s"
 COLLECTION, EARLIER = "collection", "earlier training"
 """Phases that are paid before the first step."""
 PHASES = {
@@ -66,8 +67,8 @@ class Bill:
     """By phase."""
     counts: Mapping[str, float]
     """By name, collection included."""
-    collected: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """GPU-seconds of each command that collected; the name tells whether two bills hold the same one."""
+    collected: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    """GPU-seconds and counts of each command that collected; the name tells whether two bills hold the same one."""
 
     @property
     def all_gpu_seconds(self) -> float:
@@ -83,9 +84,12 @@ class Bill:
         return self.all_gpu_seconds / self.examples
 
     def after(self, earlier: "Bill") -> "Bill":
-        """This training's bill together with that of the one whose policy it starts from."""
-        gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds}
-        counts = {name: value + earlier.counts[name] for name, value in self.counts.items()}
+        """This training's bill with that of the one whose policy it starts from. What both collected is paid once."""
+        both = [self.collected[name] for name in self.collected.keys() & earlier.collected.keys()]
+        gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds - sum(one[GPU_S] for one in both)}
+        counts = {
+            name: value + earlier.counts[name] - sum(one[name] for one in both) for name, value in self.counts.items()
+        }
         return Bill(self.examples + earlier.examples, gpu_seconds, counts, self.collected)
 
 
@@ -108,16 +112,19 @@ def main(config: CostConfig) -> None:
             manifest = json.loads(path.read_text())
             if manifest["status"] != "done":
                 raise InputError.at(path, None, "this command did not end")
-            collected[f"{path.name}@{file_sha256(path)[:12]}"] = manifest["wall_time_s"] * config.collection_gpus
-            for name, (_, counted) in COUNTS.items():
-                counts[name] += manifest["counts"].get(counted, 0)
+            collected[f"{path.name}@{file_sha256(path)[:12]}"] = {
+                GPU_S: manifest["wall_time_s"] * config.collection_gpus,
+                **{name: manifest["counts"].get(counted, 0) for name, (_, counted) in COUNTS.items()},
+            }
+        for name in COUNTS:
+            counts[name] += sum(one[name] for one in collected.values())
         if collected:
-            gpu_seconds[COLLECTION] = sum(collected.values())
+            gpu_seconds[COLLECTION] = sum(one[GPU_S] for one in collected.values())
         bill = Bill(log.examples, gpu_seconds, counts, collected)
         for path in earlier:
             bill = bill.after(read_bill(path))
 
-        in_all = {"GPU-s": bill.all_gpu_seconds, **bill.counts}
+        in_all = {GPU_S: bill.all_gpu_seconds, **bill.counts}
         record = {
             "examples": bill.examples,
             "gpu_seconds": bill.gpu_seconds,
@@ -133,7 +140,7 @@ def read_bill(path: Path) -> Bill:
     """A record that ``main`` wrote. Raises ``InputError``."""
     try:
         record = json.loads(path.read_text())
-        counts = {name: value for name, value in record["in_all"].items() if name != "GPU-s"}
+        counts = {name: value for name, value in record["in_all"].items() if name != GPU_S}
         return Bill(record["examples"], record["gpu_seconds"], counts, record["collected"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         told = f"no record of this version's python -m research report cost ({type(error).__name__})"

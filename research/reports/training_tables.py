@@ -7,7 +7,7 @@ from math import floor
 
 from cobalt.records.training_run import EDGE_STEPS, edge_means
 from cobalt.tables import PERCENT, Cell
-from research.reports.bill import COLLECTION, Bill
+from research.reports.bill import COLLECTION, GPU_S, Bill
 from research.reports.learning import REWARD_PARTS, TURN_MEASURES, LearningLog
 from research.reports.page import Table, mean, table_of
 from research.reports.runs import Material
@@ -134,7 +134,7 @@ def reuse_table(material: Material) -> Table:
             continue
         shared = []  # each pays its part of what was collected for several
         for bill in alone:
-            part = sum(seconds / users[key] for key, seconds in bill.collected.items())
+            part = sum(one[GPU_S] / users[key] for key, one in bill.collected.items())
             shared.append(replace(bill, gpu_seconds={**bill.gpu_seconds, COLLECTION: part}))
         sharing = sorted({users[key] for bill in alone for key in bill.collected})
         rows.append(

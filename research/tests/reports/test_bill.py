@@ -81,10 +81,15 @@ def test_what_made_the_start_belongs_to_the_bill(tmp_path: Path) -> None:
     first = cost(tmp_path, collection=(collected,))
     (tmp_path / "first.json").write_text(json.dumps(first))
     both = cost(tmp_path, collection=(collected,), earlier=tmp_path / "first.json")
-    assert both["gpu_seconds"] == {**first["gpu_seconds"], "earlier training": first["in_all"]["GPU-s"]}
+    trained = first["in_all"]["GPU-s"] - 100  # what both learn from was collected once
+    assert both["gpu_seconds"] == {**first["gpu_seconds"], "earlier training": trained}
+    collection = {"GPU-s": 100, "responses": 5}
+    assert both["in_all"] == {name: 2 * value - collection.get(name, 0) for name, value in first["in_all"].items()}
+    assert both["examples"] == 2 * BATCH
+    assert read_bill(tmp_path / "cost.json").gpu_seconds_before == trained + 100
+    other = write_collection(tmp_path / "b.jsonl", 100, requests=5)
+    both = cost(tmp_path, collection=(other,), earlier=tmp_path / "first.json")
     assert both["in_all"] == {name: 2 * value for name, value in first["in_all"].items()}
-    assert (both["examples"], both["per_example"]) == (2 * BATCH, first["per_example"])
-    assert read_bill(tmp_path / "cost.json").gpu_seconds_before == first["in_all"]["GPU-s"] + 100
 
 
 def test_the_price_is_told_with_collection_and_without(tmp_path: Path) -> None:
