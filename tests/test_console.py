@@ -1,6 +1,7 @@
 """What a person sees of a command besides its errors: the summary and the bar."""
 
-import time
+import threading
+from itertools import count
 
 import pytest
 
@@ -25,8 +26,15 @@ def test_a_bars_time_goes_on_while_nothing_ends(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console, "LOG_INTERVAL_S", 0.01)
-    with progress_bar(lambda: bar.set_postfix_str(f"waiting {bar.n}", refresh=False), total=3) as bar:
-        time.sleep(0.2)
+    enough, looks = threading.Event(), count(1)
+
+    def look() -> None:
+        bar.set_postfix_str(f"waiting {bar.n}", refresh=False)
+        if next(looks) > 5:
+            enough.set()
+
+    with progress_bar(look, total=3) as bar:
+        enough.wait()
         bar.update(3)
     *before, last, end = capsys.readouterr().err.replace("\n", "\r\n").split("\r")
     assert sum("0/3" in line and "waiting 0" in line for line in before) > 3
