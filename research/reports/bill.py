@@ -141,7 +141,8 @@ def read_bill(path: Path) -> Bill:
     try:
         record = json.loads(path.read_text())
         counts = {name: value for name, value in record["in_all"].items() if name != GPU_S}
-        return Bill(record["examples"], record["gpu_seconds"], counts, record["collected"])
+        collected = {name: dict(one) for name, one in record["collected"].items()}  # numbers: of an earlier version
+        return Bill(record["examples"], record["gpu_seconds"], counts, collected)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         told = f"no record of this version's python -m research report cost ({type(error).__name__})"
         raise InputError.at(path, None, told) from error

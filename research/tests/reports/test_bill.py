@@ -109,3 +109,12 @@ def test_a_collection_that_has_not_ended_is_refused(tmp_path: Path) -> None:
     write_training(tmp_path / "training", [step(1)])
     with pytest.raises(InputError, match=r"a\.jsonl\.manifest\.json: this command did not end"):
         cost(tmp_path, collection=(write_collection(tmp_path / "a.jsonl", 10, status="running"),))
+
+
+def test_a_record_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1)])
+    record = cost(tmp_path, collection=(write_collection(tmp_path / "a.jsonl", 100),))
+    record["collected"] = {name: one["GPU-s"] for name, one in record["collected"].items()}
+    (tmp_path / "cost.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match=r"cost.json: no record of this version's"):
+        read_bill(tmp_path / "cost.json")
