@@ -8,18 +8,20 @@ and 90 % of them, are there, and how many times as fast as ``verl`` each is (the
 
 ``verl``: every token of every response is turned to text and handed over. ``ids``: the ids of a whole response.
 ``ngram-K``: that, with drafts of K tokens, from what followed the last tokens before (``ngram_gpu``). ``v2``: ``ids``
-with vLLM's second model runner.
+with vLLM's second model runner. ``group``: ``ids`` with prompts read once (examples/group_attention).
 """
 
 import asyncio
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -36,7 +38,7 @@ from cobalt.records.manifest import check_paths
 from cobalt.records.parquet import parquet_errors
 
 BASE = "verl"
-CONTENDER = re.compile(rf"{BASE}|ids|ngram-[1-9]\d*|v2")
+CONTENDER = re.compile(rf"{BASE}|ids|ngram-[1-9]\d*|v2|group")
 ENGINE = "COBALT_BENCH_ENGINE"
 """Environment variable of a contender's process: its name, and the settings of all."""
 SECONDS = {"all": 1.0, "90 %": 0.9}
@@ -73,7 +75,7 @@ def main(config: RolloutBenchConfig) -> None:
     check_paths([config.model / "config.json", config.train_file], outputs)
     for name in config.contenders:
         if not CONTENDER.fullmatch(name):
-            raise InputError(f"--contenders {name}: choose among {BASE}, ids, ngram-K and v2")
+            raise InputError(f"--contenders {name}: choose among {BASE}, ids, ngram-K, v2 and group")
     prompts_R = rounds_of(config)
     engines = {name: Engine(name, config, prompts_R) for name in config.contenders}
     try:
@@ -82,8 +84,7 @@ def main(config: RolloutBenchConfig) -> None:
         samples = interleaved({name: engine.ask for name, engine in engines.items()}, config.rounds)
     finally:
         for engine in engines.values():
-            engine.process.terminate()
-            engine.process.wait()
+            engine.stop()
     pairs = samples.items() if BASE in samples else ()
     report(config, samples, {name: median_ratio(samples[BASE], taken, "seconds, all") for name, taken in pairs})
 
@@ -98,19 +99,25 @@ class Engine:
             environment["VLLM_USE_V2_MODEL_RUNNER"] = "1"
         words = [sys.executable, "-m", "benchmarks.bench_rollout"]
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen(words, cwd=ROOT, env=environment, **pipes)
+        self._process = subprocess.Popen(words, cwd=ROOT, env=environment, start_new_session=True, **pipes)
 
     def ask(self) -> dict[str, float]:
         """The next round."""
-        print(json.dumps(next(self._rounds)), file=self.process.stdin, flush=True)
+        print(json.dumps(next(self._rounds)), file=self._process.stdin, flush=True)
         return self.answer()
 
     def answer(self) -> dict[str, float]:
         """What the process says next. Raises ``SetupError`` if it has ended."""
-        assert self.process.stdout is not None
-        if line := self.process.stdout.readline():
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
             return json.loads(line)
         raise SetupError(f"the engine of '{self.name}' ended; its log is above")
+
+    def stop(self) -> None:
+        """End the process, and those that vLLM has started in its session, which outlive it and hold their memory."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait()
 
 
 async def serve(name: str, config: RolloutBenchConfig, answers: TextIO) -> None:
@@ -123,6 +130,8 @@ async def serve(name: str, config: RolloutBenchConfig, answers: TextIO) -> None:
     if name.startswith("ngram-"):
         drafts = {"method": "ngram_gpu", "prompt_lookup_min": 2, "prompt_lookup_max": 4}
         more["speculative_config"] = {**drafts, "num_speculative_tokens": int(name.removeprefix("ngram-"))}
+    if name == "group":
+        more["attention_backend"] = "CUSTOM"
     engine = AsyncLLM.from_engine_args(
         AsyncEngineArgs(
             model=str(config.model),

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,7 +102,7 @@ def test_the_table_compares_ours_with_the_best_of_the_others(tmp_path):
 
 
 VLLM = """
-import asyncio, sys, types
+import asyncio, os, subprocess, sys, types
 
 class Settings:
     def __init__(self, **settings):
@@ -112,6 +113,9 @@ class Engine:
     def from_engine_args(cls, args):
         made = cls()
         made.waits = 0.02 if "speculative_config" in args.given else 0.01
+        core = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        with open(os.environ["CORES"], "a") as file:
+            print(core.pid, args.given.get("attention_backend"), file=file)
         return made
 
     async def reset_prefix_cache(self): ...
@@ -133,18 +137,25 @@ def test_engines_take_turns_with_a_steps_rollouts(tmp_path, monkeypatch, capsys)
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm/__init__.py").write_text(VLLM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("CORES", str(tmp_path / "cores"))
     rows = [{"prompt": [{"role": "user", "content": "Print. " * (1 + number % 2 * 99)}]} for number in range(8)]
     pd.DataFrame(rows).to_parquet(tmp_path / "data")
     common = {"model": MODEL, "train_file": tmp_path / "data", "prompts": 2, "samples": 3, "max_tokens": 5}
     config = bench_rollout.RolloutBenchConfig(**common, max_prompt=60, rounds=1, output=tmp_path / "figures.json")
-    bench_rollout.main(replace(config, contenders=("verl", "ngram-3")))
+    bench_rollout.main(replace(config, contenders=("verl", "ngram-3", "group")))
     _, _, *lines = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[0] for line in lines] == ["| verl", "| ngram-3"]
+    assert [line.split(" | ")[0] for line in lines] == ["| verl", "| ngram-3", "| group"]
+    cores = dict(line.split() for line in (tmp_path / "cores").read_text().splitlines())
+    assert sorted(cores.values()) == ["CUSTOM", "None", "None"]
+    deadline = time.monotonic() + 60
+    while any(Path("/proc", pid, "exe").exists() for pid in cores):
+        assert time.monotonic() < deadline, "what vLLM started outlives the command"
+        time.sleep(0.05)
     assert float(lines[1].split(" | ")[-1].rstrip(" |")) < 1  # times as fast
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert {len(figures[name]) for name in ("verl", "ngram-3")} == {1}
     assert figures["verl"][0]["longest"] < 60  # the long prompts are left out
     with pytest.raises(InputError, match="4 prompts of at most 60 tokens"):
         bench_rollout.rounds_of(replace(config, rounds=2))
-    with pytest.raises(InputError, match="--contenders ngram: choose among verl, ids, ngram-K and v2"):
+    with pytest.raises(InputError, match="--contenders ngram: choose among verl, ids, ngram-K, v2 and group"):
         bench_rollout.main(replace(config, contenders=("ngram",)))
