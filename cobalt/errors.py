@@ -3,14 +3,30 @@
 They stand in ``cobalt.sandbox``, which can be used without the rest of the package.
 """
 
+import re
 import traceback
 
 from cobalt.sandbox.errors import CobaltError, InfraError, InputError, SetupError
 
-__all__ = ["EXIT_INTERRUPTED", "CobaltError", "InfraError", "InputError", "SetupError", "first_line", "raised"]
+__all__ = [
+    "ABOVE",
+    "EXIT_INTERRUPTED",
+    "CobaltError",
+    "InfraError",
+    "InputError",
+    "SetupError",
+    "first_line",
+    "raised",
+    "root_cause",
+]
 
 EXIT_INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended."""
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_RAISED = re.compile(r"^(?:\([^)]*\) )*((?:\w+\.)*\w*Error: .+)$", re.MULTILINE)
+"""The last line of a traceback, behind the names of the processes that Ray and vLLM put before it."""
+ABOVE = "See root cause above"
+"""How vLLM 0.24 ends the error of an engine that did not start."""
 
 
 def first_line(error: object) -> str:
@@ -22,3 +38,10 @@ def raised(error: BaseException) -> str:
     """What a user's own function raised, and where, for a message of one line."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"raised {type(error).__name__}: {first_line(error)} ({place.filename}, line {place.lineno})"
+
+
+def root_cause(log: str) -> str | None:
+    """The last error of a log before the one that points above, for a message of one line; None if there is none."""
+    above, _, _ = _COLOUR.sub("", log).partition(ABOVE)
+    found = _RAISED.findall(above[: above.rfind("\n") + 1])  # without the line that points above
+    return found[-1].strip() if found else None

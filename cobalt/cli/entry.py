@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import cobalt
-from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError, SetupError
+from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError, SetupError, first_line
 
 Config = TypeVar("Config")
 
@@ -127,6 +127,11 @@ def for_the_user(error: BaseException) -> CobaltError | None:
     if isinstance(error, ModuleNotFoundError):
         is_ours = (error.name or "").split(".")[0] in ("cobalt", "research")
         return None if is_ours else SetupError(f"{error}; first: source .venv/bin/activate (or install the package)")
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, which goes on with each process that uses the GPU
+        told = re.sub(r"(?<=is free)\..*", "", first_line(error))
+        return SetupError(
+            f"{told}; end what else uses this GPU, or lower what is needed, then run the same command again"
+        )
     reason, number = str(error), None
     if isinstance(error, OSError):
         reason, number = f"{error.filename or 'output'}: {error.strerror}", error.errno

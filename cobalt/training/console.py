@@ -16,7 +16,7 @@ from typing import Any
 
 from cobalt.cli.console import MUCH, print_next, print_summary, progress_bar
 from cobalt.cli.entry import for_the_user
-from cobalt.errors import CobaltError
+from cobalt.errors import ABOVE, CobaltError, root_cause
 from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps, read_metrics, resumed_step
 from cobalt.training.cluster import cause_of
 from cobalt.training.preflight import total_steps
@@ -55,6 +55,7 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
     )
     console_out, console_err = (os.fdopen(os.dup(stream), "w") for stream in (1, 2))
     with open(log, "a") as file:
+        of_this_run = file.tell()
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     try:
@@ -76,6 +77,8 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
             raise type(known)(f"{known} (log: {log})") from error
         lines = str(cause).strip().splitlines() or [""]
         line = lines[-1] if isinstance(cause, RayTaskError) else f"{type(cause).__name__}: {lines[0]}"
+        if ABOVE in line:
+            line = root_cause(log.read_bytes()[of_this_run:].decode(errors="replace")) or line
         raise CobaltError(f"{line} (log: {log})") from error
     finally:
         for stream in (sys.stdout, sys.stderr):

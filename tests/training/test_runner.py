@@ -13,6 +13,7 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
+import torch
 import transfer_queue
 from online_parts import LOCAL, ROOT, compose
 from ray.core.generated.common_pb2 import ActorDeathCause, ActorDiedErrorContext
@@ -219,6 +220,7 @@ class EngineDeadError(Exception):
 
 
 DIED = "The actor died unexpectedly.\n\tclass_name: create.<locals>.WorkerDict\n\tactor_id: 9\n\tpid: 7\n\tip: 1\nmore"
+CUDA_FULL = "CUDA out of memory. Tried 1.16 GiB. GPU 0 has 997.75 MiB is free. Process 1 has 3 GiB memory in use. If"
 TORN = "[enforce fail at inline_container.cc:672] . unexpected pos 1240550528 vs 1240550416"
 
 
@@ -256,6 +258,11 @@ def test_a_killed_process_ends_a_training_whose_loop_waits_for_it_and_that_ignor
             "vLLM's engine was killed, perhaps for want of memory",
         ),
         (OSError(errno.ENOSPC, "No space left", "out"), 3, "out: No space left; make room, then run the same command"),
+        (
+            torch.OutOfMemoryError(CUDA_FULL),
+            3,
+            "CUDA out of memory. Tried 1.16 GiB. GPU 0 has 997.75 MiB is free; end what",
+        ),
         (RuntimeError(TORN), 3, f"{TORN}; make room, then run the same command again"),
         (SetupError("no service"), 3, "no service"),
     ],

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cobalt.errors import ABOVE
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, os, sys
@@ -34,6 +36,10 @@ with quiet_console(folder / "logs" / "train.log", config):
     os.system("echo noise of another process")
     exec(body)
 print("after the run")
+"""
+ENGINE_LOG = f"""
+(vLLMHttpServer pid=7) (EngineCore pid=9) ValueError: Free memory (1/9 GiB)
+(vLLMHttpServer pid=7) RuntimeError: Engine core initialization failed. {ABOVE}.
 """
 STEPS = """
 step(1, **{'reward/total': -0.5, 'reward/acc': 0.0, 'rollout_corr/kl': 0.2})
@@ -132,6 +138,11 @@ def test_the_bar_shows_none_of_the_steps_that_a_crash_undid(tmp_path):
         ("raise SetupError('no service')", "SetupError: no service (log: "),
         (f"{STEPS}\nraise OSError(28, 'No space left')", "SetupError: output: No space left; make room, then"),
         (f"{STEPS}\nraise ValueError('odd\\nat length')", "CobaltError: ValueError: odd (log: "),
+        (
+            f"print({ENGINE_LOG!r})\nraise RuntimeError({ABOVE!r})",
+            "CobaltError: ValueError: Free memory (1/9 GiB) (log: ",
+        ),
+        (f"raise RuntimeError({ABOVE!r})", f"CobaltError: RuntimeError: {ABOVE} (log: "),
     ],
 )
 def test_a_failure_is_one_line_that_names_the_log(tmp_path, body, told):
