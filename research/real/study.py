@@ -24,7 +24,7 @@ from urllib.request import urlopen
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from cobalt.cli.entry import exit_codes
-from cobalt.errors import InputError, SetupError
+from cobalt.errors import InputError, SetupError, root_cause
 from cobalt.records.identity import model_identity
 from cobalt.records.training_run import saved_steps
 from cobalt.serving.ports import free_port
@@ -44,14 +44,14 @@ ARMS = {
     "verpo_online": ("verpo_online", "problems/train.parquet"),
 }
 """Name: recipe (scripts/train_*.sh), and what it learns from, in DATA."""
-AS_A_USER = ("-n", 4, "--stop_at_success", "--num_turns", 2)
+AS_A_USER = ("--stop_at_success", "--num_turns", 2)
 ASKED = {
     "dev": ("dev", AS_A_USER),
     "test": ("test", AS_A_USER),
     "perturbed": ("perturbed", ("-n", 2, "--feedback_tests", "perturbed", "--num_turns", 2)),
     "long": ("test", ("-n", 1, "--num_turns", 8)),
 }
-"""Name: problems of DATA, and how they are asked."""
+"""Name: problems of DATA, and how they are asked; the first two ``--samples`` times each."""
 SAMPLING = ("--temperature", 0.6, "--top_p", 0.95, "--max_tokens", 768)
 WITHOUT_END = 1_000_000
 """Epochs of a training that its budget ends."""
@@ -68,6 +68,7 @@ class ArmPlace(Place):
     def __init__(self, folder: Folder, settings: argparse.Namespace) -> None:
         super().__init__(folder, {"PRESET": settings.preset, "EXECUTOR": "local"})
         self.settings, self.out = settings, folder.path
+        self.executor = ("--executor", "local", "--executor_args", settings.executor_args)
 
     def train(self, recipe: str, data: Path) -> None:
         settings = self.settings
@@ -97,13 +98,15 @@ class ArmPlace(Place):
         words += ["--uvicorn-log-level", "warning", *SERVER]
         if self.settings.kv_gib is not None:
             words += ["--kv-cache-memory-bytes", self.settings.kv_gib << 30, "--gpu-memory-utilization", SHARE]
-        with (self.log_dir / "vllm.log").open("a") as log:
+        log_file = self.log_dir / "vllm.log"
+        with log_file.open("w") as log:
             options = {"env": self.environment, "stdout": log, "stderr": log}
             server = self.folder.start([str(word) for word in words], is_service=True, **options)
         try:
             while not answers(f"http://127.0.0.1:{port}/health"):
                 if server.poll() is not None:
-                    raise SetupError(f"vLLM did not start; see {self.log_dir}/vllm.log")
+                    reason = root_cause(log_file.read_text(errors="replace"))
+                    raise SetupError(f"vLLM did not start: {reason or 'its log says why'} (log: {log_file})")
                 time.sleep(1)
             yield f"http://127.0.0.1:{port}/v1"
         finally:
@@ -114,10 +117,12 @@ class ArmPlace(Place):
     def ask(self, model: Path) -> None:
         """Conversations about the test problems, which end as a user's would; then some under wrong feedback."""
         with self.served(model) as address:
-            where = ("--api_base", address, "--max_in_flight", REQUESTS, "--executor", "local")
+            where = ("--api_base", address, "--max_in_flight", REQUESTS, *self.executor)
             usual = ("--from_scratch", "--seed", 0, *SAMPLING, *where)
             for name in self.settings.ask:
                 problems, flags = ASKED[name]
+                if flags is AS_A_USER:
+                    flags = ("-n", self.settings.samples, *flags)
                 files = ("-i", self.settings.data / f"{problems}.jsonl", "-o", self.out / f"{name}.turns.jsonl")
                 self.stage(f"{name}-turns", self.run, "run_multi_turn_vllm.py", *files, *flags, *usual)
 
@@ -144,6 +149,8 @@ def main() -> None:
     parser.add_argument("--kv_gib", type=int, help="GiB of vLLM's cache: for several arms on one GPU")
     asked = ["test", "perturbed"]
     parser.add_argument("--ask", nargs="+", choices=ASKED, default=asked, help=f"default: {' '.join(asked)}")
+    parser.add_argument("--samples", type=int, default=4, help="of each problem of dev and test; default: 4")
+    parser.add_argument("--executor_args", default="", help="of the sandboxes that run answers, e.g. 'workers=8'")
     parser.add_argument("--preset", default="one-gpu-coder")
     parser.add_argument("overrides", nargs="*", help="hydra overrides of the training, after --")
     settings = parser.parse_args()
@@ -155,7 +162,8 @@ def main() -> None:
         if not needed.exists():
             raise InputError(f"{needed}: no such file or folder")
     folder = Folder(settings.out / f"{settings.name or settings.arm}-{settings.seed}")
-    kept = {name: str(value) for name, value in vars(settings).items() if name not in ("out", "data", "ask")}
+    free = ("out", "data", "ask", "executor_args")
+    kept = {name: str(value) for name, value in vars(settings).items() if name not in free}
     folder.keep_settings(str(kept))
     folder.enter()
     keep_loopback_direct()
@@ -170,11 +178,11 @@ def main() -> None:
     place.stage(f"{'-'.join(settings.ask)}-asked", place.ask, model)
     for name in settings.ask:
         files = ("-i", folder.path / f"{name}.turns.jsonl", "-o", folder.path / f"{name}.jsonl")
-        place.script_stage(f"{name}-hidden", "eval_multi_turn.py", *files, "--executor", "local")
+        place.script_stage(f"{name}-hidden", "eval_multi_turn.py", *files, *place.executor)
     if "perturbed" not in settings.ask:
         return
     files = ("-i", folder.path / "perturbed.jsonl", "-o", folder.path / "cases.jsonl")
-    words = ("--data_file", settings.data / "perturbed.jsonl", "--executor", "local")
+    words = ("--data_file", settings.data / "perturbed.jsonl", *place.executor)
     place.script_stage("cases", "extract_turn_level_errors.py", *files, *words)
 
 

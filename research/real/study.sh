@@ -84,7 +84,7 @@ place() { # GPU
   while arm=$(next) && [[ -n $arm ]]; do
     echo "GPU $1: $arm"
     CUDA_VISIBLE_DEVICES=$1 "$PYTHON" research/real/study.py --model "$MODEL" --data "$DATA" --out "$OUT" --ask test \
-      --kv_gib "$KV_GIB" "${arguments[@]}" $arm >> "$OUT/$(tr -s ' -' _ <<< "$arm").log" 2>&1 || { echo "failed: $arm" >&2; code=1; }
+      --kv_gib "$KV_GIB" --executor_args "${executor[3]}" "${arguments[@]}" $arm >> "$OUT/$(tr -s ' -' _ <<< "$arm").log" 2>&1 || { echo "failed: $arm" >&2; code=1; }
   done
   return $code
 }

@@ -25,6 +25,8 @@ if words[0] == "-c":
 with open(os.environ["CALLS"], "a") as file:
     file.write(json.dumps([os.environ.get("CUDA_VISIBLE_DEVICES", ""), *words]) + "\\n")
 if "vllm.entrypoints.openai.api_server" in words:
+    if "NO_MEMORY" in os.environ:
+        sys.exit("(EngineCore pid=2) ValueError: Free memory\\n(APIServer pid=1) RuntimeError: See root cause above")
     class Healthy(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
@@ -95,6 +97,7 @@ def test_all_arms_learn_from_what_all_servers_collected_and_a_second_run_collect
     assert {call[0] for call in arms} == {"0", "1"} and all(
         "--gpu_seconds 350 --arm" in " ".join(call) for call in arms
     )
+    assert all(call[call.index("--executor_args") + 1].startswith("workers=") for call in arms)
     names = [" ".join(call[call.index("--arm") :]) for call in arms]
     assert len(names) == len(set(names)) == 8
 
@@ -129,6 +132,24 @@ def test_of_an_arms_checkpoints_the_merged_model_stays(run, tmp_path):
     assert [call[3] for call in calls if call[1:3] == ["-m", "cobalt"]] == ["rft", "merge"]
     again, calls = run(*arm, "--model", "assets/minicoder")
     assert again.returncode == 0 and not calls
+
+
+def test_an_arm_is_asked_and_judged_as_its_flags_say(run, tmp_path):
+    data, out, limits = tmp_path / "data", tmp_path / "out", "workers=2 cpu_limit_s=1"
+    for name in ("test", "perturbed"):
+        (data / f"{name}.jsonl").touch()
+    arm = [sys.executable, "research/real/study.py", "--arm", "base", "--data", data, "--out", out]
+    arm += ["--model", "assets/minicoder", "--samples", "3", "--executor_args", limits]
+    failed, _ = run(*arm, NO_MEMORY=1)
+    log = out / "base-0" / "logs" / "vllm.log"
+    assert failed.returncode == 3
+    assert failed.stderr.endswith(f"study.py: error: vLLM did not start: ValueError: Free memory (log: {log})\n")
+    done, calls = run(*arm)
+    assert done.returncode == 0, done.stderr
+    asked = of_script(calls, "run_multi_turn_vllm.py")
+    assert [call[call.index("-n") + 1] for call in asked] == ["3", "2"]
+    judging = [*asked, *of_script(calls, "eval_multi_turn.py"), *of_script(calls, "extract_turn_level_errors.py")]
+    assert [call[call.index("--executor_args") + 1] for call in judging] == [limits] * 5
 
 
 @pytest.mark.parametrize("missing", ["dev.jsonl", "rft.jsonl", "model"])
