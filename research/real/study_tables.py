@@ -26,7 +26,7 @@ from cobalt.evaluation.files import ProblemScores, counts_path, read_evaluation,
 from cobalt.figures import FULL, Line, finished, new_figure, styled
 from cobalt.records.jsonl import read_json
 from cobalt.records.training_run import METRICS_FILE, read_metrics
-from cobalt.statistics import Estimate
+from cobalt.statistics import Estimate, ratio_estimate
 from cobalt.tables import Cell, in_percent, markdown_table, show
 from cobalt.training.training_log import SAVE_TIME, STEP_TIME
 from research.figures import METHODS, VARIANT, bars_of
@@ -70,7 +70,7 @@ ARMS = {
 """Name of the files: label."""
 SMALL = Path(__file__).with_name("study-0.5b")
 STUDIES = {
-    FOLDER: [arm for arm in ARMS if "sdpo" not in arm and "wrong" not in arm],
+    FOLDER: [arm for arm in ARMS if "sdpo" not in arm and arm != "wrong_25"],
     SMALL: [
         *("base", "rft", "single_turn", "grpo_online", "dpo", "cobalt"),
         *("wrong_10", "wrong_25", "cobalt_sdpo", "sdpo"),
@@ -81,8 +81,10 @@ RATES = {
     FOLDER: {
         "rft_3e-6": ("RFT", "3e-6"),
         "rft": ("RFT", "1e-5"),
+        "single_turn_1e-6": ("single-turn GRPO", "1e-6"),
         "single_turn": ("single-turn GRPO", "3e-6"),
         "single_turn_1e-5": ("single-turn GRPO", "1e-5"),
+        "cobalt_1e-6": ("Cobalt", "1e-6"),
         "cobalt": ("Cobalt", "3e-6"),
         "cobalt_1e-5": ("Cobalt", "1e-5"),
     },
@@ -341,17 +343,25 @@ def set_table(scores: Scores) -> list[dict[str, Cell]]:
     ]
 
 
-def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Cell]]:
-    """How each training answers to public tests of which two are wrong."""
+def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]], scores: Scores) -> list[dict[str, Cell]]:
+    """How each training answers to public tests of which two are wrong, and how often it repeats itself on others."""
 
     def rate_of(summary: Mapping[str, Any], name: str) -> Cell:
         found = summary["rates"][name]
         return found and in_percent(Estimate(**found))
 
+    def repeated(problems: Sequence[ProblemScores]) -> Cell:
+        among = [(one.failed_repeats_T[1], one.unsolved_before(1)) for one in problems if one.samples]
+        return in_percent(ratio_estimate(*zip(*among, strict=True)))
+
     return [
-        {"arm": label, **{title: rate_of(summary, name) for title, name in HACKING.items()}}
+        {
+            "arm": label,
+            **{title: rate_of(summary, name) for title, name in HACKING.items()},
+            "failed first program again": repeated(problems),
+        }
         for arm, label in ARMS.items()
-        for summary in summaries.get(arm, ())
+        for summary, problems in zip(summaries.get(arm, ()), scores.get(arm, ()), strict=False)
     ]
 
 
@@ -443,6 +453,8 @@ def draw(scores: Scores, costs: Costs) -> None:
         gains = [100 * rate({**scores, arm: [one]}, arm, LAST, "base").value for one in scores[arm]]
         right.plot([minutes] * len(gains), gains, line.marker, color=line.colour, markerfacecolor=line.face)
         side = {"xytext": (6, 8), "ha": "right"} if arm.endswith("_21") else {"xytext": beside}
+        if arm == "rft_3e-6":  # to its right is single-turn GRPO
+            side = {"xytext": (-6, 0), "ha": "right"}
         right.annotate(label, (minutes, gains[0]), **side, **at)
     left.set(xlabel="programs at most", ylabel="submitted program right (%)")
     left.set(xticks=range(1, LAST + 2), xlim=(0.7, 4.2))
@@ -469,7 +481,7 @@ def main() -> None:
         collect(args.collect, folder)
     scores, costs = kept(folder)
     tables = [main_table(scores, costs), tables_of_tests(scores), trainings_table(scores), set_table(scores)]
-    tables += [hacking_table(json.loads((folder / HACKING_FILE).read_text()))]
+    tables += [hacking_table(json.loads((folder / HACKING_FILE).read_text()), scores)]
     tables += [long_table(folder), rates_table(folder, scores)]
     if folder == FOLDER:
         tables += [labels_table(json.loads((FOLDER / LABELS_FILE).read_text()))]
