@@ -351,8 +351,9 @@ def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]], scores: 
         return found and in_percent(Estimate(**found))
 
     def repeated(problems: Sequence[ProblemScores]) -> Cell:
-        among = [(one.failed_repeats_T[1], one.unsolved_before(1)) for one in problems if one.samples]
-        return in_percent(ratio_estimate(*zip(*among, strict=True)))
+        asked = [one for one in problems if one.samples]
+        repeats = [one.failed_repeats_T[1] for one in asked]
+        return in_percent(ratio_estimate(repeats, [one.unsolved_before(1) for one in asked]))
 
     return [
         {
