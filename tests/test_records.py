@@ -36,6 +36,7 @@ def _lines(path: Path, *lines: str) -> Path:
         ('{"id": 1}\n{"id": 2, "x', ("id",), "line 2: not valid JSON (the file ends inside this line)"),
         ('[\n{"id": 1}\n]\n', ("id",), "a.jsonl: is a JSON array; JSONL is wanted, an object per line"),
         ("PAR1\x15\x04", ("id",), "load_dataset('parquet', data_files="),
+        (f"a.jsonl{chr(0) * 250}ustar", ("id",), "a.jsonl: is a tar archive; unpack it first: tar -xf"),
         ('{"id": 0}\n{"id": ""}\n{"id": 0}\n', ("id",), "line 3: duplicate id 0 (first on line 1)"),
         (
             '{"id": 1}\n',

@@ -131,6 +131,8 @@ def extract(config: ExtractionConfig) -> None:
         """Write all outputs; returns the summary."""
         inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
         check_paths(inputs, outputs)  # before a service is asked for
+        if not config.dynamic and (config.executor, config.checker, config.executor_args) != ("serve", None, ""):
+            raise InputError("--executor, --checker and --executor_args are of --dynamic: without it no program runs")
         async with AsyncExitStack() as stack:
             content, service = {"rule": RULE_VERSION, "seed": config.seed, "dynamic": None}, None
             if config.dynamic:

@@ -32,6 +32,8 @@ COMPRESSED = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 """What a compressed file begins with, by gzip and by xz."""
 OTHER_KINDS = {b"PAR1": ("a parquet file", "parquet"), b"[": ("a JSON array", "json")}
 """What files begin with that hold rows but are no JSONL, and the name that ``datasets`` has for their kind."""
+TAR_AT = 257
+"""Where a tar archive says that it is one (POSIX)."""
 PROBLEM_STAGE = "preproc_taco.py or preproc_lcb_test6.py"
 MULTI_TURN_STAGE = "run_multi_turn_vllm.py or run_multi_turn_litellm.py"
 MADE_BY = {
@@ -128,6 +130,8 @@ def no_file(path: str | Path) -> str:
 def _numbered_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, from 1. Raises ``InputError`` for another kind of file, also to skip none of it."""
     for number, raw in enumerate(read_lines(path), start=1):
+        if number == 1 and raw[TAR_AT:].startswith(b"ustar"):
+            raise InputError.at(path, None, f"is a tar archive; unpack it first: tar -xf {path}")
         for beginning, (kind, name) in OTHER_KINDS.items() if number == 1 else ():
             if raw.lstrip().startswith(beginning):
                 how = f"datasets.load_dataset('{name}', data_files='{path}', split='train').to_json('FILE.jsonl')"

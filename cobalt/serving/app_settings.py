@@ -84,9 +84,13 @@ class EvaluatorConfig(ExecutorConfig, HttpAppConfig):
 
 def parse_arguments(text: str, arguments: type[BaseModel], where: str) -> dict[str, Any]:
     """The arguments that ``text`` gives as ``NAME=VALUE ...``. Raises ``InputError`` for those that are none."""
+    given: dict[str, str] = {}
+    for name, _, value in (argument.partition("=") for argument in text.split()):
+        if name in given:
+            raise InputError(f"{where}: {name} is given twice")
+        given[name] = value
     try:
-        pairs = (argument.partition("=") for argument in text.split())
-        args = arguments.model_validate({name: value for name, _, value in pairs})
+        args = arguments.model_validate(given)
     except ValidationError as error:
         raise InputError.of_setting(error, f"{where}: ", arguments.model_fields) from None
     return args.model_dump(exclude_unset=True)

@@ -362,9 +362,15 @@ def refuse_cut_prompts(config: Any) -> dict[str, int]:
         problem = f"actor_rollout_ref.rollout.prompt_length={rollout.prompt_length} would cut prompts"
         raise InputError(f"{problem}: leave it at data.max_prompt_length={most}")
     longest, context = most + config.data.max_response_length, rollout.get("max_model_len")
-    if context is not None and context < longest:  # shorter than data.max_response_length, they would count as ended
+    positions = _positions(config.actor_rollout_ref.model) if rollout.name in ENGINES else None
+    # shorter than data.max_response_length, they would count as ended
+    if context is not None and context < longest:
         problem = f"actor_rollout_ref.rollout.max_model_len={context} would cut responses to long prompts"
         raise InputError(f"{problem}: allow {longest} tokens, or leave it out")
+    asked = "data.max_prompt_length plus data.max_response_length" if context is None else "rollout.max_model_len"
+    if positions is not None and positions < (wanted := context or longest):
+        where = f"{config.actor_rollout_ref.model.path} has max_position_embeddings={positions}"
+        raise InputError(f"{asked} is {wanted}, and {where}: responses would be cut there")
     left_out: dict[str, int] = {}
     for name in DATA_FILES:
         rows, overlong = _rows(config, name), overlong_of(config, name)
@@ -379,6 +385,14 @@ def refuse_cut_prompts(config: Any) -> dict[str, int]:
             print(f"cobalt: {overlong} prompts of data.{name} are left out: too long", file=sys.stderr, flush=True)
         left_out[name] = overlong
     return left_out
+
+
+def _positions(model: Any) -> int | None:
+    """``max_position_embeddings`` of a model, by which veRL cuts responses; None for one on the hub."""
+    if not (file := Path(model.path, "config.json")).is_file():
+        return None
+    shape = {**json.loads(file.read_text()), **(model.get("override_config") or {})}
+    return shape.get("max_position_embeddings", shape.get("text_config", {}).get("max_position_embeddings"))
 
 
 def overlong_of(config: Any, name: str) -> int | None:

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""The problems of the study, of what ``cobalt data import taco`` has written for each file of the shared set.
+"""The problems of the study: the shared set is unpacked, imported with ``cobalt data import``, and divided.
 
-    python research/real/problems.py --size 0.5b --imported DIR --data DATA
+    python research/real/problems.py --size 0.5b --problems problems.tar.xz --data DATA
 
 Writes DATA/useful.jsonl, which the model of this size solves in 1 to 7 of 8 first answers (``counts.json.gz``);
 DATA/dev.jsonl, 400 of those that it solves always or never, to choose settings on; and DATA/test.jsonl, in the order of
-``study/``.
+``study/``. What each import kept, and why it dropped what, is beside its file in DATA/imported. A second run goes on.
 """
 
 import argparse
+import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +24,7 @@ from cobalt.errors import InputError
 from cobalt.evaluation.files import read_evaluations
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import read_json
+from research.plans.places import ROOT, StageError
 from research.real.counts import FILE
 
 LEARNED = ("train", "train_leetcode")
@@ -48,20 +51,38 @@ def chosen(size: str) -> dict[str, list[Any]]:
     return {"useful": useful, "dev": dev, "test": [problem.id for problem in base.problems]}
 
 
+def imported(archive: Path, data: Path, executor_args: str) -> Path:
+    """The folder of ``archive``'s sets, each as ``cobalt data import`` makes it. Raises ``CobaltError``."""
+    unpacked, folder = data / "unpacked", data / "imported"
+    names = sorted({f"{name}.jsonl" for names in SETS.values() for name in names})
+    try:
+        with tarfile.open(archive) as packed:
+            packed.extractall(unpacked, [packed.getmember(name) for name in names], filter="data")
+    except (OSError, tarfile.TarError, KeyError) as error:
+        raise InputError(f"--problems {archive}: {error}") from None
+    flags = ("--executor", "local", "--executor_args", executor_args, "--dev_size", "0", "--min_alphanumeric", "40")
+    for name in names:
+        files = (unpacked / name, "-o", folder / name)
+        words = (sys.executable, "-m", "cobalt", "data", "import", "taco", *files, *flags)
+        if code := subprocess.run(words, cwd=ROOT, check=False).returncode:
+            raise StageError(f"the import of {name} has failed with {code}; see above", code)
+    return folder
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", required=True, choices=("0.5b", "1.5b"))
-    for name in ("--imported", "--data"):
+    for name in ("--problems", "--data"):
         parser.add_argument(name, required=True, type=Path)
+    parser.add_argument("--executor_args", default="", help="of the sandboxes that verify references")
     args = parser.parse_args()
+    data = args.data.resolve()
+    folder = imported(args.problems, data, args.executor_args)
     for name, ids in chosen(args.size).items():
-        files = [args.imported / f"{file}.jsonl" for file in SETS[name]]
-        problems = {row["id"]: row for file in files for row in read_jsonl(file, ("id",))}
+        problems = {row["id"]: row for file in SETS[name] for row in read_jsonl(folder / f"{file}.jsonl", ("id",))}
         if missing := [id_ for id_ in ids if id_ not in problems]:
-            raise InputError(
-                f"{args.imported} lacks {len(missing)} of the {len(ids)} {name} problems, {missing[0]} first"
-            )
-        print(f"{name}: {write_jsonl(args.data / f'{name}.jsonl', map(problems.__getitem__, ids))} problems")
+            raise InputError(f"{folder} lacks {len(missing)} of the {len(ids)} {name} problems, {missing[0]} first")
+        print(f"{name}: {write_jsonl(data / f'{name}.jsonl', map(problems.__getitem__, ids))} problems")
 
 
 if __name__ == "__main__":

@@ -182,8 +182,8 @@ def main() -> None:
     if "perturbed" not in settings.ask:
         return
     files = ("-i", folder.path / "perturbed.jsonl", "-o", folder.path / "cases.jsonl")
-    words = ("--data_file", settings.data / "perturbed.jsonl", *place.executor)
-    place.script_stage("cases", "extract_turn_level_errors.py", *files, *words)
+    files += ("--data_file", settings.data / "perturbed.jsonl")
+    place.script_stage("cases", "extract_turn_level_errors.py", *files)
 
 
 if __name__ == "__main__":

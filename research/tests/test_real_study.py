@@ -4,10 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from cobalt.errors import InputError
+from research.plans.places import StageError
+from research.real import problems
 from research.real.problems import chosen
 
 ROOT = Path(__file__).parents[2]
@@ -148,8 +152,8 @@ def test_an_arm_is_asked_and_judged_as_its_flags_say(run, tmp_path):
     assert done.returncode == 0, done.stderr
     asked = of_script(calls, "run_multi_turn_vllm.py")
     assert [call[call.index("-n") + 1] for call in asked] == ["3", "2"]
-    judging = [*asked, *of_script(calls, "eval_multi_turn.py"), *of_script(calls, "extract_turn_level_errors.py")]
-    assert [call[call.index("--executor_args") + 1] for call in judging] == [limits] * 5
+    judging = [*asked, *of_script(calls, "eval_multi_turn.py")]
+    assert [call[call.index("--executor_args") + 1] for call in judging] == [limits] * 4
 
 
 @pytest.mark.parametrize("missing", ["dev.jsonl", "rft.jsonl", "model"])
@@ -176,3 +180,29 @@ def test_settings_are_chosen_on_problems_that_nothing_learns_from(size, learned)
     assert (len(useful), len(dev), len(test)) == (learned, 400, 893)
     assert not useful & dev and not test & (useful | dev)
     assert len({id_.partition("-")[0] for id_ in dev}) > 3  # of several sources
+
+
+def test_the_shared_sets_are_imported_from_their_archive(tmp_path, monkeypatch):
+    monkeypatch.setattr(problems, "SETS", {"useful": ("train",)})
+    tests = {"fn_name": "twice", "inputs": [str(n) for n in range(8)], "outputs": [str(2 * n) for n in range(8)]}
+    row = {"id": "a-1", "difficulty": "mbpp", "source": "mbpp", "starter_code": "def twice(n):"}
+    row |= {"question": "Write a function that gives twice the number that it is given, as a number."}
+    row |= {"input_output": json.dumps(tests), "solutions": ["def twice(n): return 2 * n"]}
+    archive = tmp_path / "problems.tar.xz"
+    for rows, name in (([row], "train.jsonl"), ([], "train.jsonl"), ([row], "other.jsonl")):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        with tarfile.open(archive, "w:xz") as packed:
+            packed.add(tmp_path / name, name)
+        if name == "other.jsonl":
+            with pytest.raises(InputError, match=r"--problems .*problems.tar.xz: .*train.jsonl"):
+                problems.imported(archive, tmp_path / "data", "")
+        elif rows:
+            folder = problems.imported(archive, tmp_path / "data", "workers=1")
+            (found,) = map(json.loads, (folder / "train.jsonl").read_text().splitlines())
+            assert found["id"] == "a-1" and found["hidden_test_cases"]
+        else:
+            with pytest.raises(StageError, match=r"train\.jsonl has failed with 2"):
+                problems.imported(archive, tmp_path / "data", "")
+    archive.write_text("none")
+    with pytest.raises(InputError, match=r"--problems .*problems.tar.xz: "):
+        problems.imported(archive, tmp_path / "data", "")

@@ -25,7 +25,6 @@ def config(hacking_files, tmp_path) -> ExtractionConfig:
         data_file=hacking_files.data,
         input_file=hacking_files.results,
         output_file=tmp_path / "cases.jsonl",
-        executor="local",
     )
 
 
@@ -107,6 +106,13 @@ def test_a_malformed_row_is_named_with_its_line_or_skipped(config, tmp_path):
         extract(replace(config, data_file=data))
 
 
+@pytest.mark.parametrize("given", [{"executor": "local"}, {"checker": "lcb"}, {"executor_args": "workers=1"}])
+def test_what_says_how_programs_run_is_refused_where_none_runs(config, given):
+    with pytest.raises(InputError, match="without it no program runs"):
+        extract(replace(config, **given))
+    assert not config.problems_file.exists()
+
+
 def test_precision_and_recall_of_the_judge_free_signal_which_no_infra_failure_gives(config, monkeypatch):
     """Its misses are known: a rule without effect elsewhere looks like hard coding."""
 
@@ -121,7 +127,7 @@ def test_precision_and_recall_of_the_judge_free_signal_which_no_infra_failure_gi
     async def broken(_config):
         yield Broken()
 
-    config = replace(config, dynamic=True)
+    config = replace(config, dynamic=True, executor="local")
     monkeypatch.setattr("cobalt.hacking.extract_cases.service_of", broken)
     with pytest.raises(SetupError, match="14 of 14 cases met an infrastructure failure"):
         extract(config)

@@ -143,6 +143,7 @@ async def test_a_commands_flags_give_the_limits_of_its_sandboxes():
         ("local", "cpu_limit=1", "--executor_args: .*cpu_limit"),
         ("local", "cpu_limit_s=-1", "--executor_args: .*cpu_limit_s"),
         ("local", "replicas=2", "--executor_args: .*replicas"),
+        ("local", "workers=1 workers=2", "--executor_args: workers is given twice"),
         ("local", "checker=lcb", "--checker"),
     ],
 )

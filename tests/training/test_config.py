@@ -78,7 +78,7 @@ def test_a_reference_is_loaded_only_where_a_term_needs_it(coefficient, is_loaded
     [
         ([*LORA, f"{POLICY}.actor.strategy=fsdp2"], {}),
         ([*LORA, f"{POLICY}.actor.strategy=fsdp2"], {"recipe": "grpo_online"}),
-        ([], {"preset": "paper-qwen3-lora"}),
+        (["data.max_prompt_length=1024", "data.max_response_length=3072"], {"preset": "paper-qwen3-lora"}),
     ],
 )
 def test_lora_reaches_actor_and_vllm(check, overrides, groups):
@@ -297,10 +297,19 @@ def test_a_correction_needs_the_rollouts_log_probs(asked):
         completed(compose(asked, preset="one-gpu-coder"))
 
 
-def test_an_engine_has_room_for_the_longest_prompt_and_response(check):
+def test_an_engine_has_room_for_the_longest_prompt_and_response(check, model_with):
     check(f"{POLICY}.rollout.max_model_len=1728")
     with pytest.raises(InputError, match="max_model_len=1727 would cut responses to long prompts: allow 1728 tokens"):
         check(f"{POLICY}.rollout.max_model_len=1727")
+    with pytest.raises(
+        InputError, match=r"^rollout\.max_model_len is 4097, and .*minicoder has max_position_embeddings=4096"
+    ):
+        check(f"{POLICY}.rollout.max_model_len=4097")
+    check(model_with(max_position_embeddings=1728))
+    short = model_with(max_position_embeddings=1727)
+    with pytest.raises(InputError, match=r"data\.max_response_length is 1728, and .* has max_position_embeddings=1727"):
+        check(short)
+    check(short, f"+{POLICY}.model.override_config.max_position_embeddings=1728")
 
 
 @pytest.mark.parametrize("section", ["rollout", "rollout.val_kwargs"])
