@@ -4,8 +4,8 @@
     python research/real/problems.py --size 0.5b --problems problems.tar.xz --data DATA
 
 Writes DATA/useful.jsonl, which the model of this size solves in 1 to 7 of 8 first answers (``counts.json.gz``);
-DATA/dev.jsonl, 400 of those that it solves always or never, to choose settings on; and DATA/test.jsonl, in the order of
-``study/``. What each import kept, and why it dropped what, is beside its file in DATA/imported. A second run goes on.
+DATA/dev.jsonl, 400 of those that it solves always or never, to choose settings on; DATA/test.jsonl, in the order of
+``study/``; and DATA/functions.jsonl, those of them whose public tests the study perturbs. What each import kept, and why it dropped what, is beside its file in DATA/imported. A second run goes on.
 """
 
 import argparse
@@ -28,7 +28,8 @@ from research.plans.places import ROOT, StageError
 from research.real.counts import FILE
 
 LEARNED = ("train", "train_leetcode")
-SETS = {"useful": LEARNED, "dev": LEARNED, "test": ("eval_mbpp", "eval_humaneval", "eval_leetcode", "eval_stdin")}
+ASKED = ("eval_mbpp", "eval_humaneval", "eval_leetcode", "eval_stdin")
+SETS = {"useful": LEARNED, "dev": LEARNED, "test": ASKED, "functions": ASKED}
 """Output: files of the shared set."""
 DEV = 400
 ORDER = Path(__file__).with_name("study") / "base.counts.json.gz"
@@ -48,7 +49,9 @@ def chosen(size: str) -> dict[str, list[Any]]:
     (run,) = (r for r in stored["runs"] if r["stage"]["name"] == "train" and r["model"].endswith(size))
     (base,) = read_evaluations(ORDER)
     useful, dev = divided(run, stored["ids"][run["ids"]])
-    return {"useful": useful, "dev": dev, "test": [problem.id for problem in base.problems]}
+    test = [problem.id for problem in base.problems]
+    functions = [id_ for id_ in test if str(id_).startswith(("mbpp", "leetcode"))]
+    return {"useful": useful, "dev": dev, "test": test, "functions": functions}
 
 
 def imported(archive: Path, data: Path, executor_args: str) -> Path:
