@@ -5,7 +5,8 @@
 
 Writes DATA/useful.jsonl, which the model of this size solves in 1 to 7 of 8 first answers (``counts.json.gz``);
 DATA/dev.jsonl, 400 of those that it solves always or never, to choose settings on; DATA/test.jsonl, in the order of
-``study/``; and DATA/functions.jsonl, those of them whose public tests the study perturbs. What each import kept, and why it dropped what, is beside its file in DATA/imported. A second run goes on.
+``study/``; and DATA/functions.jsonl, those of them whose public tests the study perturbs. What each import kept, and
+why it dropped what, is beside its file in DATA/imported. A second run goes on.
 """
 
 import argparse
