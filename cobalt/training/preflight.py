@@ -370,7 +370,7 @@ def refuse_cut_prompts(config: Any) -> dict[str, int]:
     asked = "data.max_prompt_length plus data.max_response_length" if context is None else "rollout.max_model_len"
     if positions is not None and positions < (wanted := context or longest):
         where = f"{config.actor_rollout_ref.model.path} has max_position_embeddings={positions}"
-        raise InputError(f"{asked} is {wanted}, and {where}: responses would be cut there")
+        raise InputError(f"{asked} is {wanted}, and {where}, where responses would end")
     left_out: dict[str, int] = {}
     for name in DATA_FILES:
         rows, overlong = _rows(config, name), overlong_of(config, name)

@@ -359,10 +359,10 @@ def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]], scores: 
         {
             "arm": label,
             **{title: rate_of(summary, name) for title, name in HACKING.items()},
-            "failed first program again": repeated(problems),
+            "failed first program again": repeated(scores[arm][seed]),
         }
         for arm, label in ARMS.items()
-        for summary, problems in zip(summaries.get(arm, ()), scores.get(arm, ()), strict=False)
+        for seed, summary in enumerate(summaries.get(arm, ()))
     ]
 
 
