@@ -31,6 +31,7 @@ if ! is_finished "$VENV" "$CONSTRAINTS" pyproject.toml; then
   fi
   install --constraint "$CONSTRAINTS" --editable '.[train,dpo,hf,api]'
   pip check
+  [[ $STACK == dev ]] || compile_all # tests need few of the modules
   mark_finished "$VENV" "$CONSTRAINTS" pyproject.toml
 fi
 if [[ $STACK == dev && ! -f $VENV/.cobalt-dev ]]; then

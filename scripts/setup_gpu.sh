@@ -67,6 +67,7 @@ if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
     FLASH_ATTENTION_FORCE_BUILD=TRUE install --no-deps --no-build-isolation --no-binary flash-attn \
       "flash-attn==$FLASH_ATTN_VERSION"
   fi
+  compile_all
   mark_finished "$VENV" "$LOCK" pyproject.toml
 fi
 [[ $CHECK_MACHINE == 1 ]] || exit 0

@@ -34,9 +34,12 @@ pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
 # What pip says is shown if it fails. With --quiet it would not name the packages that do not go together.
 install() {
-  pip install --progress-bar off "$@" 2>&1 | tee "$venv/pip.log" | show_last_line \
+  pip install --no-compile --progress-bar off "$@" 2>&1 | tee "$venv/pip.log" | show_last_line \
     || { tail -n 25 "$venv/pip.log" >&2; complain 1 "a package cannot be installed: see above, and $venv/pip.log"; }
 }
+
+# All modules, with all cores; pip takes one. Some packages hold files that are no Python of this version.
+compile_all() { "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null || true; }
 
 # Of its input, to show that there is progress: on a terminal in one line, else a line every ten seconds.
 show_last_line() {

@@ -45,7 +45,6 @@ def actor_class(kind):
 version = importlib.metadata.version
 importlib.metadata.version = lambda name: "0.24.0" if name == "vllm" else version(name)
 sys.meta_path[:0] = StandIn("vllm", __version__="0.24.0"), StandIn("sglang", __version__="0.5.12")
-nodes, names = int(sys.argv[1]), sys.argv[2:]
 processes = []
 
 from online_parts import compose  # noqa: E402
@@ -53,23 +52,31 @@ from verl.workers.rollout.llm_server import LLMServerManager  # noqa: E402
 
 from cobalt.training.early import LightActor, start_servers  # noqa: E402
 
-ray.remote, ray.get, ray.nodes = actor_class, lambda answer: answer, lambda: [{"NodeID": NODE}] * nodes
-config = compose("trainer.n_gpus_per_node=2", *names)
-start_servers(config)
-started = list(processes)
-workers = [Process(None, {}, {}) for _ in range(2)]
-manager = LLMServerManager(config, SimpleNamespace(world_size=2, workers=workers))
-asyncio.run(manager._initialize_llm_servers())
-told = [
-    {
-        "name": process.options["name"],
-        "early": process in started,
-        "light": issubclass(process.kind, LightActor),
-        "class": process.kind.__name__,
-        "made for": process.arguments["replica_rank"],
-        "workers": [workers.index(worker) for worker in process.arguments["workers"]],
-        "asked": process.asked,
-    }
-    for process in processes
-]
-print(json.dumps(told))
+ray.remote, ray.get = actor_class, lambda answer: answer
+
+
+def told(nodes, *overrides):
+    """Of each server: who made it, with what, and what was asked of it."""
+    processes.clear()
+    ray.nodes = lambda: [{"NodeID": NODE}] * nodes
+    config = compose("trainer.n_gpus_per_node=2", *overrides)
+    start_servers(config)
+    started = list(processes)
+    workers = [Process(None, {}, {}) for _ in range(2)]
+    manager = LLMServerManager(config, SimpleNamespace(world_size=2, workers=workers))
+    asyncio.run(manager._initialize_llm_servers())
+    return [
+        {
+            "name": process.options["name"],
+            "early": process in started,
+            "light": issubclass(process.kind, LightActor),
+            "class": process.kind.__name__,
+            "made for": process.arguments["replica_rank"],
+            "workers": [workers.index(worker) for worker in process.arguments["workers"]],
+            "asked": process.asked,
+        }
+        for process in processes
+    ]
+
+
+print(json.dumps([told(*case) for case in json.loads(sys.argv[1])]))

@@ -304,7 +304,7 @@ def test_a_killed_process_is_named_in_one_line_and_loses_no_step(tmp_path, title
     refuse_broken_steps(read_metrics(metrics), steps)
 
 
-@pytest.mark.parametrize(("method", "is_killed"), [("grpo", True), pytest.param("verpo", False, marks=pytest.mark.ci)])
+@pytest.mark.parametrize(("method", "is_killed"), [("grpo", True), ("verpo", False)])
 def test_an_online_recipe_trains_resumes_and_counts_its_cost(tmp_path, method, is_killed):
     turns, samples, problems, steps = 3, 4, 4, 2
     write_data(tmp_path, make_problems(16, "train"), make_problems(4, "dev"))

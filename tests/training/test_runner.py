@@ -279,31 +279,31 @@ def test_a_defect_in_another_process_keeps_its_traceback():
     assert ended([], not_made := ActorDiedError(defect)) is not_made
 
 
-@pytest.mark.parametrize(
-    ("nodes", "engine", "parallel", "workers", "early"),
-    [
+def test_servers_of_engines_start_while_models_load():
+    """Their imports take as long as the models. veRL's own replica is what makes them afterwards."""
+    cases = [
         (1, "vllm", 1, [[0], [1]], True),
         (1, "vllm", 2, [[0, 1]], True),
         (2, "vllm", 1, [[0], [1]], False),
         (1, "sglang", 1, [[0], [1]], True),
-    ],
-)
-def test_servers_of_engines_start_while_models_load(nodes, engine, parallel, workers, early):
-    """Their imports take as long as the models. veRL's own replica is what makes them afterwards."""
-    overrides = [
-        f"actor_rollout_ref.rollout.{name}" for name in (f"name={engine}", f"tensor_model_parallel_size={parallel}")
+    ]
+    rollout = "actor_rollout_ref.rollout"
+    asked = [
+        (nodes, f"{rollout}.name={engine}", f"{rollout}.tensor_model_parallel_size={parallel}")
+        for nodes, engine, parallel, *_ in cases
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, Path(__file__).with_name("early_servers.py"), str(nodes), *overrides]
+    command = [sys.executable, Path(__file__).with_name("early_servers.py"), json.dumps(asked)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    servers = json.loads(ended.stdout.splitlines()[-1])
-    assert [server["name"] for server in servers] == [f"{engine}_server_{rank}_0" for rank in range(len(workers))]
-    assert [server["workers"] for server in servers] == workers
-    usual = [*["get_master_address"] * (engine == "vllm"), "launch_server", "get_server_address"]
-    title = {"vllm": "vLLMHttpServer", "sglang": "SGLangHttpServer"}[engine]
-    for rank, server in enumerate(servers):
-        assert (server["early"], server["light"], server["class"]) == (early, True, title)
-        assert (server["made for"], server["asked"]) == (rank, ["connect", *usual] if early else usual)
+    told = json.loads(ended.stdout.splitlines()[-1])
+    for (_, engine, _, workers, early), servers in zip(cases, told, strict=True):
+        assert [server["name"] for server in servers] == [f"{engine}_server_{rank}_0" for rank in range(len(workers))]
+        assert [server["workers"] for server in servers] == workers
+        usual = [*["get_master_address"] * (engine == "vllm"), "launch_server", "get_server_address"]
+        title = {"vllm": "vLLMHttpServer", "sglang": "SGLangHttpServer"}[engine]
+        for rank, server in enumerate(servers):
+            assert (server["early"], server["light"], server["class"]) == (early, True, title)
+            assert (server["made for"], server["asked"]) == (rank, ["connect", *usual] if early else usual)
 
 
 def test_whoever_asks_a_server_does_not_import_what_it_does_and_it_ends_with_its_engine():
