@@ -59,9 +59,11 @@ source "$ROOT/scripts/lib/services.sh"
 [[ -z $dry_run ]] || exec "$PYTHON" -m cobalt train --check --cfg job --resolve "${overrides[@]}"
 
 services() { # for `cobalt train`, which asks for them once it has checked everything, and is told Ray's address
-  local limits # of programs, by the configuration
+  local limit limits # of programs, by the configuration; the app is started with those of EVALUATOR_ARGS if it names them
   read -r _ limits
-  EVALUATOR_ARGS="$limits ${EVALUATOR_ARGS:-}"
+  for limit in $limits; do
+    [[ " ${EVALUATOR_ARGS:-}" == *" ${limit%%=*}="* ]] || EVALUATOR_ARGS="$limit ${EVALUATOR_ARGS:-}"
+  done
   exec 6>&1 1>&3 3>&-
   trap 'echo "exit $?" >&6; stop_services' EXIT
   echo "starting Ray and what runs the programs; logs in $OUTPUT_DIR"

@@ -282,6 +282,10 @@ def test_the_evaluator_has_the_limits_that_the_configuration_gives_programs(tmp_
     code, _, calls = run_bash(tmp_path, "scripts/train_grpo_multi_turn.sh", **settings)
     (started,) = [call for call in calls if call.startswith("serve run")]
     assert (code, started.endswith(" cpu_limit_s=2.0 workers=3")) == (0, True)
+    settings |= {"EVALUATOR_ARGS": "workers=3 cpu_limit_s=2.0", "OUTPUT_DIR": str(tmp_path / "again")}
+    code, errors, calls = run_bash(tmp_path, "scripts/train_grpo_multi_turn.sh", **settings)
+    (started,) = [call for call in calls if call.startswith("serve run")]
+    assert (code, started.count("cpu_limit_s=")) == (0, 1), errors  # the app takes no name twice
 
 
 def test_nothing_is_started_where_the_folder_is_taken(tmp_path, monkeypatch):
