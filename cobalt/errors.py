@@ -17,14 +17,15 @@ __all__ = [
     "SetupError",
     "first_line",
     "raised",
+    "raised_in",
     "root_cause",
 ]
 
 EXIT_INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended."""
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_RAISED = re.compile(r"^(?:\([^)]*\) )*((?:\w+\.)*\w*Error: .+)$", re.MULTILINE)
-"""The last line of a traceback, behind the names of the processes that Ray and vLLM put before it."""
+_RAISED = re.compile(r"^(?:\[rank\d+\]: |\([^)]*\) )*((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
+"""The last line of a traceback, behind the names of processes that torch, Ray and vLLM put before it."""
 ABOVE = "See root cause above"
 """How vLLM 0.24 ends the error of an engine that did not start."""
 
@@ -40,8 +41,13 @@ def raised(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {first_line(error)} ({place.filename}, line {place.lineno})"
 
 
+def raised_in(log: str) -> list[str]:
+    """The line of each error in a log, without the names of processes before it."""
+    return _RAISED.findall(_COLOUR.sub("", log))
+
+
 def root_cause(log: str) -> str | None:
     """The last error of a log before the one that points above, for a message of one line; None if there is none."""
-    above, _, _ = _COLOUR.sub("", log).partition(ABOVE)
-    found = _RAISED.findall(above[: above.rfind("\n") + 1])  # without the line that points above
-    return found[-1].strip() if found else None
+    above, _, _ = log.partition(ABOVE)
+    found = raised_in(above[: above.rfind("\n") + 1])  # without the line that points above
+    return found[-1] if found else None

@@ -127,12 +127,12 @@ def for_the_user(error: BaseException) -> CobaltError | None:
     if isinstance(error, ModuleNotFoundError):
         is_ours = (error.name or "").split(".")[0] in ("cobalt", "research")
         return None if is_ours else SetupError(f"{error}; first: source .venv/bin/activate (or install the package)")
-    if type(error).__name__ == "OutOfMemoryError":  # torch's, which goes on with each process that uses the GPU
-        told = re.sub(r"(?<=is free)\..*", "", first_line(error))
-        return SetupError(
-            f"{told}; end what else uses this GPU, or lower what is needed, then run the same command again"
-        )
     reason, number = str(error), None
+    if "CUDA out of memory" in reason:  # torch goes on with each process that uses the GPU; our logs are named behind
+        told = re.sub(r"(?<=is free)\. .*?(?= \(log: |$)", "", first_line(error))
+        return SetupError(
+            f"{told}; end what else uses the GPU, or lower what is needed, then run the same command again"
+        )
     if isinstance(error, OSError):
         reason, number = f"{error.filename or 'output'}: {error.strerror}", error.errno
     elif match := re.search(r"\(os error (\d+)\)", reason):  # of a library in Rust, such as safetensors

@@ -16,7 +16,7 @@ from typing import Any
 
 from cobalt.cli.console import print_next, print_summary
 from cobalt.cli.entry import for_the_user
-from cobalt.errors import CobaltError
+from cobalt.errors import CobaltError, raised_in
 from cobalt.records import Manifest
 from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_steps_aside
 from cobalt.sandbox.inside.kernel import die_with_parent
@@ -27,7 +27,6 @@ from cobalt.training.training_log import STEP_TIME
 
 LOG_FILE = "train.log"
 LOSS, GRADIENT = "train/loss", "train/grad_norm"
-_EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
 _KILLED = re.compile(r"Signal \d+ .* received by PID (\d+)")
 """Of ``torch.distributed.run``. The processes that are left fail later, and name the network."""
 
@@ -93,8 +92,7 @@ def last_error(printed: str) -> str:
     """Who was killed first, or the line that names a worker's exception."""
     if killed := _KILLED.search(printed.rpartition("Root Cause")[2]):
         return KILLED.format(f"process {killed[1]} (a worker)")
-    found = _EXCEPTION.findall(printed)
-    return next((line for line in reversed(found) if "ChildFailedError" not in line), "no error is named")
+    return next((line for line in reversed(raised_in(printed)) if "ChildFailedError" not in line), "no error is named")
 
 
 def _loss(step: Mapping[str, float]) -> str:
