@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +131,9 @@ def extract(config: ExtractionConfig) -> None:
         """Write all outputs; returns the summary."""
         inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
         check_paths(inputs, outputs)  # before a service is asked for
-        if not config.dynamic and (config.executor, config.checker, config.executor_args) != ("serve", None, ""):
-            raise InputError("--executor, --checker and --executor_args are of --dynamic: without it no program runs")
+        given = [one.name for one in fields(ExecutionConfig) if getattr(config, one.name) != one.default]
+        if given and not config.dynamic:
+            raise InputError(f"--{given[0]} is of --dynamic: without it no program runs")
         async with AsyncExitStack() as stack:
             content, service = {"rule": RULE_VERSION, "seed": config.seed, "dynamic": None}, None
             if config.dynamic:
