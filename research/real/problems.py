@@ -10,9 +10,11 @@ why it dropped what, is beside its file in DATA/imported. A second run goes on.
 """
 
 import argparse
+import lzma
 import subprocess
 import sys
 import tarfile
+import zlib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -62,7 +64,7 @@ def imported(archive: Path, data: Path, executor_args: str) -> Path:
     try:
         with tarfile.open(archive) as packed:
             packed.extractall(unpacked, [packed.getmember(name) for name in names], filter="data")
-    except (OSError, tarfile.TarError, KeyError) as error:
+    except (OSError, tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, KeyError) as error:
         raise InputError(f"--problems {archive}: {error}") from None
     flags = ("--executor", "local", "--executor_args", executor_args, "--dev_size", "0", "--min_alphanumeric", "40")
     for name in names:

@@ -46,12 +46,12 @@ ARMS = {
 """Name: recipe (scripts/train_*.sh), and what it learns from, in DATA."""
 AS_A_USER = ("--stop_at_success", "--num_turns", 2)
 ASKED = {
-    "dev": ("dev", AS_A_USER),
-    "test": ("test", AS_A_USER),
-    "perturbed": ("perturbed", ("-n", 2, "--feedback_tests", "perturbed", "--num_turns", 2)),
-    "long": ("test", ("-n", 1, "--num_turns", 8)),
+    "dev": ("dev", None, AS_A_USER),
+    "test": ("test", None, AS_A_USER),
+    "perturbed": ("perturbed", 2, ("--feedback_tests", "perturbed", "--num_turns", 2)),
+    "long": ("test", 1, ("--num_turns", 8)),
 }
-"""Name: problems of DATA, and how they are asked; the first two ``--samples`` times each."""
+"""Name: problems of DATA, how many samples of each (None: ``--samples``), and how they are asked."""
 SAMPLING = ("--temperature", 0.6, "--top_p", 0.95, "--max_tokens", 768)
 WITHOUT_END = 1_000_000
 """Epochs of a training that its budget ends."""
@@ -120,9 +120,8 @@ class ArmPlace(Place):
             where = ("--api_base", address, "--max_in_flight", REQUESTS, *self.executor)
             usual = ("--from_scratch", "--seed", 0, *SAMPLING, *where)
             for name in self.settings.ask:
-                problems, flags = ASKED[name]
-                if flags is AS_A_USER:
-                    flags = ("-n", self.settings.samples, *flags)
+                problems, samples, flags = ASKED[name]
+                flags = ("-n", samples or self.settings.samples, *flags)
                 files = ("-i", self.settings.data / f"{problems}.jsonl", "-o", self.out / f"{name}.turns.jsonl")
                 self.stage(f"{name}-turns", self.run, "run_multi_turn_vllm.py", *files, *flags, *usual)
 

@@ -28,7 +28,8 @@ for name in useful test; do
 done
 gpus=($GPUS) parts=$((2 * $(wc -w <<< "$GPUS")))
 workers=$(($(env -u OMP_NUM_THREADS nproc) / parts)) # of a part's sandboxes: with one for each core, parts hold each other up
-executor=(--executor local --executor_args "workers=$((workers > 0 ? workers : 1))")
+executor_args=(--executor_args "workers=$((workers > 0 ? workers : 1))")
+executor=(--executor local "${executor_args[@]}")
 mkdir -p "$OUT"
 
 # Conversations: 8 for each problem, three programs each. Two servers a GPU, each with a part of the problems.
@@ -84,7 +85,7 @@ place() { # GPU
   while arm=$(next) && [[ -n $arm ]]; do
     echo "GPU $1: $arm"
     CUDA_VISIBLE_DEVICES=$1 "$PYTHON" research/real/study.py --model "$MODEL" --data "$DATA" --out "$OUT" --ask test \
-      --kv_gib "$KV_GIB" --executor_args "${executor[3]}" "${arguments[@]}" $arm >> "$OUT/$(tr -s ' -' _ <<< "$arm").log" 2>&1 || { echo "failed: $arm" >&2; code=1; }
+      --kv_gib "$KV_GIB" "${executor_args[@]}" "${arguments[@]}" $arm >> "$OUT/$(tr -s ' -' _ <<< "$arm").log" 2>&1 || { echo "failed: $arm" >&2; code=1; }
   done
   return $code
 }

@@ -203,6 +203,8 @@ def test_the_shared_sets_are_imported_from_their_archive(tmp_path, monkeypatch):
         else:
             with pytest.raises(StageError, match=r"train\.jsonl has failed with 2"):
                 problems.imported(archive, tmp_path / "data", "")
-    archive.write_text("none")
-    with pytest.raises(InputError, match=r"--problems .*problems.tar.xz: "):
-        problems.imported(archive, tmp_path / "data", "")
+    whole = archive.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"none"):
+        archive.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"--problems .*problems.tar.xz: "):
+            problems.imported(archive, tmp_path / "data", "")
