@@ -135,8 +135,8 @@ def for_the_user(error: BaseException) -> CobaltError | None:
         )
     if isinstance(error, OSError):
         reason, number = f"{error.filename or 'output'}: {error.strerror}", error.errno
-    elif match := re.search(r"\(os error (\d+)\)", reason):  # of a library in Rust, such as safetensors
-        number = int(match[1])
+    elif match := re.search(r"\(os error (\d+)\)|: OSError: \[Errno (\d+)\]", reason):  # of safetensors; in a log
+        number = int(match[1] or match[2])
     elif re.search(r"inline_container\.cc.*unexpected pos", reason):  # of torch; the disk may have room again by now
         number = errno.ENOSPC
     if number in NO_ROOM:

@@ -137,14 +137,18 @@ def test_the_worker_that_was_killed_is_named_and_not_what_the_others_say_of_it()
 
 def test_a_disk_that_was_full_for_a_worker_is_told_even_if_it_has_room_again(tmp_path, monkeypatch):
     torn = "[enforce fail at inline_container.cc:672] . unexpected pos 1240550528 vs 1240550416"
+    no_room = "OSError(28, 'No space left on device', 'output')"
     full = "CUDA out of memory. Tried 2 GiB. GPU 0 has 1 MiB is free. Process 7 has 3 GiB (https://a). If"
     (tmp_path / "filling.py").write_text(f"import torch; raise torch.OutOfMemoryError({full!r})")
     (tmp_path / "tearing.py").write_text(f"raise RuntimeError({torn!r})")
+    (tmp_path / "writing.py").write_text(f"raise {no_room}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     manifest = Manifest(tmp_path / "training.manifest.json", "cobalt rft", {}, {}, [])
     manifest.output = tmp_path
     with pytest.raises(SetupError, match=r"unexpected pos .*train\.log\); make room, then run the same command again"):
         train_in_processes(manifest, 0, 1, "tearing", "", 1, {}, None)
+    with pytest.raises(SetupError, match=r"No space left on device: 'output' .*; make room, then run the same command"):
+        train_in_processes(manifest, 0, 1, "writing", "", 1, {}, None)
     with pytest.raises(SetupError, match=r"CUDA out of memory.* is free \(log: [^ ]*train\.log\); end what else uses"):
         train_in_processes(manifest, 0, 1, "filling", "", 1, {}, None)
 
