@@ -55,6 +55,12 @@ ASKED = {
 SAMPLING = ("--temperature", 0.6, "--top_p", 0.95, "--max_tokens", 768)
 WITHOUT_END = 1_000_000
 """Epochs of a training that its budget ends."""
+ONLY_THE_MODEL = {
+    "rft": ("trainer.save_freq=-1", "checkpoint.save_contents=[model]"),
+    "dpo": ("save_total_limit=1", "save_only_model=true"),
+}
+ONLY_THE_POLICY = (f"trainer.save_freq={WITHOUT_END}", "actor_rollout_ref.actor.checkpoint.save_contents=[model]")
+"""The last checkpoint, and no optimizer in it, as nothing goes on from it: a third of the disk."""
 SERVER = ("--max-model-len", 16384, "--max-num-seqs", 512)
 REQUESTS = 640  # in flight: what the engine runs at a time and a quarter more
 ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm"
@@ -74,11 +80,12 @@ class ArmPlace(Place):
         settings = self.settings
         knobs = {"MODEL": str(settings.start), "OUTPUT_DIR": str(self.out / "training"), "TRAIN_FILE": str(data)}
         usual = [f"{'seed' if recipe == 'dpo' else 'trainer.seed'}={settings.seed + 1}"]
-        if recipe in ("rft", "dpo"):
+        if recipe in ONLY_THE_MODEL:
+            usual += ONLY_THE_MODEL[recipe]
             knobs["PRESET"] = "cpu" if settings.preset == "cpu" else "gpu"
         else:
             knobs["VAL_FILE"] = str(data.with_name("test.parquet"))  # not used
-            usual = [f"trainer.total_epochs={WITHOUT_END}", f"+data.seed={settings.seed}", "trainer.save_freq=1000000"]
+            usual = [f"trainer.total_epochs={WITHOUT_END}", f"+data.seed={settings.seed}", *ONLY_THE_POLICY]
             usual += ["trainer.val_before_train=False", "trainer.test_freq=-1"]
             if settings.steps is not None:
                 usual.append(f"trainer.total_training_steps={settings.steps}")
