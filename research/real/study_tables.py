@@ -113,8 +113,7 @@ LONG_FILE = "{}.long.counts.json.gz"
 """Of an arm: conversations that go on after success."""
 PARTLY_FILE = "partly/{}.counts.json.gz"
 PARTLY = {
-    "cobalt": "Cobalt, a fourth training",
-    "cobalt_1e-6": "Cobalt at 1e-6",
+    "cobalt": "Cobalt, another training",
     "wrong_10": ARMS["wrong_10"],
     "wrong_25": ARMS["wrong_25"],
 }

@@ -54,9 +54,10 @@ def test_the_page_shows_what_each_learning_rate_gives(folder):
 
 
 def test_the_page_tells_of_conversations_that_go_on_after_success():
-    (large,), (small,) = long_table(FOLDER), long_table(SMALL)
+    (large, trained), (small,) = long_table(FOLDER), long_table(SMALL)
     page = (FOLDER.parent / "STUDY.md").read_text()
     assert f"the base has {large['1']} % at the first, {large['3']} at the third, {large['9']} at the ninth" in page
+    assert f"a training of Cobalt {trained['1']},\n  {trained['3']} and {trained['9']}" in page
     assert f"the base has {small['1']} % at the first, {small['3']} at the third, and the same to the ninth" in page
     assert list(small.values())[3:] == [small["3"]] * 7
 
