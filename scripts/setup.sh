@@ -5,7 +5,7 @@
 #   VENV=.venv                                              the environment's folder
 #   CHECK_MACHINE=1                                         0: without the check, for images
 #   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu    of torch for CPUs, if pip's own index has none
-# Exit codes: 0 ready, 1 a package cannot be installed (pip says why), 2 an argument or knob that is not known, 3 this
+# Exit codes: 0 ready, 1 a package cannot be installed (uv says why), 2 an argument or knob that is not known, 3 this
 # machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,25 +19,27 @@ CONSTRAINTS=constraints/cpu.txt
 [[ $CHECK_MACHINE == 0 ]] || "$PYTHON" -m cobalt sandbox check --quiet || exit 3
 
 if ! is_finished "$VENV" "$CONSTRAINTS" pyproject.toml; then
-  echo "setup.sh: installing into $VENV (about 3 minutes, 2 GB)"
+  echo "setup.sh: installing into $VENV (2 GB)"
   make_venv "$VENV"
+  get_uv
   torch=$(grep '^torch==' "$CONSTRAINTS")
   # pip's own index first, if what it offers is a CPU build; the default one on PyPI brings gigabytes of CUDA.
   offered=$(pip install --quiet --dry-run --no-deps --ignore-installed --report - "$torch" 2> /dev/null || true)
   if grep -q '"version": *"[^"]*+cpu"' <<< "$offered"; then
-    install --no-deps "$torch"
+    shown pip install --progress-bar off --no-compile --no-deps "$torch" # uv reads no other settings of pip's
   else
-    install --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
+    install --no-deps --default-index "$TORCH_INDEX_URL" "$torch"
   fi
   install --constraint "$CONSTRAINTS" --editable '.[train,dpo,hf,api]'
-  pip check
+  uv check
   [[ $STACK == dev ]] || compile_all # tests need few of the modules
   mark_finished "$VENV" "$CONSTRAINTS" pyproject.toml
 fi
 if [[ $STACK == dev && ! -f $VENV/.cobalt-dev ]]; then
   echo "setup.sh: installing what tests and pages need"
   venv=$VENV
+  get_uv
   install --constraint "$CONSTRAINTS" --editable '.[dev]'
-  pip check
+  uv check
   touch "$VENV/.cobalt-dev"
 fi

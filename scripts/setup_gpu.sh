@@ -16,7 +16,7 @@
 #   FLASH_ATTN=         paper: file or address of a wheel of flash-attn; default: the one on its release page for this
 #                       Python. source: built here, with the CUDA 12 compiler (nvcc), by MAX_JOBS processes at once
 #   CHECK_MACHINE=1     0: install without any check of the machine, for images that are built elsewhere than they run
-# Exit codes: 0 ready, 1 a package cannot be installed (pip says why), 2 an argument or knob that is not known, 3 this
+# Exit codes: 0 ready, 1 a package cannot be installed (uv says why), 2 an argument or knob that is not known, 3 this
 # machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -49,6 +49,7 @@ if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
   echo "setup_gpu.sh: installing into $VENV"
   rm -f "$VENV/.cobalt-setup" # of another lock: all is cleared, else what it held would stay beside this one's
   make_venv "$VENV"
+  get_uv
   if [[ $STACK == paper && $FLASH_ATTN != source ]]; then # first: without its wheel, nothing else is downloaded
     # cxx11abiFALSE: torch 2.6.0 on PyPI is compiled with the old C++ ABI
     tag=$("$VENV/bin/python" -c 'import sys; print("cp{}{}".format(*sys.version_info))')
@@ -56,7 +57,7 @@ if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
     pip install --quiet --no-deps "${FLASH_ATTN:-$wheel}" \
       || fail "no wheel of flash-attn: set FLASH_ATTN to a copy of $wheel, or to source"
   fi
-  # Without dependencies: the lock is complete, and pip would refuse its exceptions. Without build isolation: what has no
+  # Without dependencies: the lock is complete, and uv would refuse its exceptions. Without build isolation: what has no
   # wheel is built with the locked setuptools.
   builders=$(grep -E '^(setuptools|wheel)==' "$LOCK")
   # shellcheck disable=SC2086 # two requirements

@@ -97,7 +97,7 @@ def test_what_the_set_up_for_gpus_lacks_is_said_in_one_line(tmp_path, arguments,
 def set_up(tmp_path):
     """Calls the set-up with a stand-in for Python of a version that nobody has.
 
-    Its environments are real, its pip only says what is in ``pip``.
+    Its environments are real, its pip and uv only say what is in ``said``, and note how they are called.
     """
     python = tmp_path / "python"
     python.write_text(
@@ -106,7 +106,10 @@ case "$*" in
   --version) echo "Python 3.11.99" ;;
   "-m venv "*) shift 2; {sys.executable} -m venv --without-pip "$@"
     for folder; do :; done; ln -sf {python} "$folder/bin/python" ;;
-  "-m pip "*) echo "Collecting torch"; [ ! -e {tmp_path}/pip ] || {{ cat {tmp_path}/pip; exit 1; }} ;;
+  "-m pip "*" config list") echo "global.index-url='http://mirror/simple'" ;;
+  "-m pip "* | "-m uv "*)
+    echo "$UV_DEFAULT_INDEX $*" >> {tmp_path}/calls
+    echo "Collecting torch"; [ ! -e {tmp_path}/said ] || {{ cat {tmp_path}/said; exit 1; }} ;;
   *) exec {sys.executable} "$@" ;;
 esac
 """
@@ -121,12 +124,12 @@ esac
 
 
 def test_a_set_up_that_failed_names_the_package_and_is_made_anew(set_up, tmp_path):
-    (tmp_path / "pip").write_text("ERROR: The conflict is caused by: pymdown-extensions\n")
+    (tmp_path / "said").write_text("ERROR: The conflict is caused by: pymdown-extensions\n")
     failed = set_up()
     assert failed.returncode == 1 and "caused by: pymdown-extensions" in failed.stderr, failed.stderr
     left = tmp_path / "venv" / "half-installed"
     left.touch()
-    (tmp_path / "pip").unlink()
+    (tmp_path / "said").unlink()
     assert set_up().returncode == 0 and not left.exists()
     left.touch()
     assert set_up().stdout == "" and left.exists(), "finished: nothing to do"
@@ -138,6 +141,16 @@ def test_a_terminal_shows_what_is_being_installed(set_up):
     os.close(output)
     shown = os.read(terminal, 1 << 16).decode()
     assert done.returncode == 0 and "\r\x1b[K  Collecting torch" in shown and shown.endswith("\r\x1b[K")
+
+
+def test_an_index_of_ones_own_is_told_to_uv(set_up, tmp_path):
+    assert set_up().returncode == 0
+    get_uv, *others = (tmp_path / "calls").read_text().splitlines()
+    assert get_uv.startswith(" -m pip ") and "install --progress-bar off uv==" in get_uv
+    assert len(others) == 3 and all(call.startswith("http://mirror/simple -m uv pip install") for call in others)
+    (tmp_path / "venv/.cobalt-setup").unlink()
+    assert set_up(UV_DEFAULT_INDEX="http://other").returncode == 0
+    assert (tmp_path / "calls").read_text().splitlines()[-1].startswith("http://other -m uv")
 
 
 @pytest.mark.parametrize("is_of_an_older_lock", [False, True])
