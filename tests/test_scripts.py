@@ -106,7 +106,7 @@ case "$*" in
   --version) echo "Python 3.11.99" ;;
   "-m venv "*) shift 2; {sys.executable} -m venv --without-pip "$@"
     for folder; do :; done; ln -sf {python} "$folder/bin/python" ;;
-  "-m pip "*" config list") echo "global.index-url='http://mirror/simple'" ;;
+  "-m pip "*" config list") printf "%s\\n" ":env:.index-url='http://mirror/simple'" "global.index-url='http://site'" ;;
   "-m pip "* | "-m uv "*)
     echo "$UV_DEFAULT_INDEX $*" >> {tmp_path}/calls
     echo "Collecting torch"; [ ! -e {tmp_path}/said ] || {{ cat {tmp_path}/said; exit 1; }} ;;

@@ -32,8 +32,14 @@ make_venv() {
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
-# A setting of pip's configuration, or nothing. Of several the last: its own variables come after its files.
-pip_setting() { pip config list | sed -nE "s/^(global|install|:env:)\.$1='(.*)'$/\2/p" | tail -n 1; }
+# A setting of pip's configuration, or nothing: of its own variable, else of a file.
+pip_setting() {
+  local given section
+  given=$(pip config list)
+  for section in :env: install global; do
+    sed -nE "s/^$section\.$1='(.*)'$/\1/p" <<< "$given" | grep . && return
+  done
+}
 
 # uv, in the environment: it installs in a tenth of pip's time. An index of one's own and its certificates hold for it, too.
 get_uv() {
