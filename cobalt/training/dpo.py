@@ -164,6 +164,8 @@ def main(config: DpoConfig) -> None:
         if told := changes(stored, content):
             told = f"was made with other settings ({told}); take those, or choose another output folder"
             raise InputError.at(folder, None, told)
+        if begun < steps and arguments.save_only_model:
+            raise InputError("save_only_model=true: no training goes on without its optimizer; choose another folder")
     if config.check:
         return
     if begun >= steps:

@@ -25,7 +25,7 @@ from cobalt.sandbox.checkers import checker_identity
 from cobalt.training.cluster import process_variables, run_and_watch
 from cobalt.training.config import completed, has_own_manager
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
-from cobalt.training.resume import OPERATION_SETTINGS, fingerprint, finished_at, manifest_of
+from cobalt.training.resume import OPERATION_SETTINGS, fingerprint, finished_at, manifest_of, refuse_new_optimizer
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import PAPER, VERL, TrainingConfig
 from cobalt.training.training_log import budget_of
@@ -119,4 +119,7 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
         tell_other_origin(path, model_id=content[START_MODEL], checker=checker)
     resolved["seed"] = settings.seed
     counts = {"overlong_prompts_left_out": left_out}
-    return ready, manifest_of("cobalt train", resolved, content, data, counts, reshards=True)
+    manifest = manifest_of("cobalt train", resolved, content, data, counts, reshards=True)
+    if resumed_step(ready.trainer) and not ready.trainer.val_only and finished_at(ready) is None:
+        refuse_new_optimizer(resolved["actor_rollout_ref"]["actor"]["checkpoint"], "actor_rollout_ref.actor.checkpoint")
+    return ready, manifest

@@ -18,6 +18,8 @@ from cobalt.training.settings import gpus_of
 CHECKPOINT = "global_step_{}"
 RANKS_FILE = "fsdp_config.json"
 """Beside veRL's shards: how many ranks have saved them."""
+TO_GO_ON = ("model", "optimizer", "extra")
+"""What veRL must load of a checkpoint: else the optimizer and the learning rate's schedule begin anew, in silence."""
 FSDP2 = 2
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """The keys of ``reward.reward_kwargs`` that change how programs run, but not what they score."""
@@ -98,6 +100,18 @@ def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any],
     elif is_ours:
         raise InputError.at(folder, None, "holds checkpoints and no manifest; choose another output folder")
     refuse_other_ranks(folder / CHECKPOINT.format(step), gpus_of(trainer), reshards)
+
+
+def refuse_new_optimizer(checkpoint: Mapping[str, Any], setting: str) -> None:
+    """Raise ``InputError`` where a training would go on with the model alone.
+
+    ``checkpoint``: that section; without ``load_contents`` of its own, what is not saved is not loaded.
+    """
+    if not set(TO_GO_ON) <= set(contents := checkpoint["load_contents"]):
+        raise InputError(
+            f"{setting}.load_contents=[{','.join(contents)}]: no training goes on from a checkpoint without"
+            f" {', '.join(TO_GO_ON)}; choose another output folder"
+        )
 
 
 def refuse_other_ranks(checkpoint: Path, ranks: int, reshards: bool) -> None:

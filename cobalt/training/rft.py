@@ -34,7 +34,7 @@ from cobalt.training.preflight import (
     refuse_unusable_loggers,
 )
 from cobalt.training.processes import train_in_processes
-from cobalt.training.resume import manifest_of
+from cobalt.training.resume import manifest_of, refuse_new_optimizer
 from cobalt.training.settings import CPU_BACKEND, KEEP, TOKENS, TrainingConfig
 
 CONFIG_NAME = "sft_trainer_engine"
@@ -162,7 +162,10 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     for path in files["train_files"]:
         tell_other_origin(path, model_id=model)
     counts = {name: {"examples": len(found), "left_out": found.left_out} for name, found in sets.items()}
-    return Plan(manifest_of("cobalt rft", resolved, {"model.path": model}, files, counts), steps, per_epoch)
+    manifest = manifest_of("cobalt rft", resolved, {"model.path": model}, files, counts)
+    if 0 < resumed_step(trainer) < steps:
+        refuse_new_optimizer(resolved["checkpoint"], "checkpoint")
+    return Plan(manifest, steps, per_epoch)
 
 
 def train(config: Any, _given: Collection[str], own: argparse.Namespace) -> None:

@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cobalt.errors import InputError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
 from cobalt.records import write_jsonl
-from cobalt.records.training_run import METRICS_FILE, read_metrics
+from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, read_metrics
+from cobalt.training import dpo
 from cobalt.training.dpo import DpoConfig, encoded_pairs, main
 from cobalt.training.dpo_worker import Record
 
@@ -69,6 +70,24 @@ def test_what_would_fail_or_be_ignored_is_refused(pairs, setting, reason):
     with pytest.raises(InputError, match=reason):
         main(DpoConfig(**flags, settings=(setting,)))
     assert not (pairs.parent / "out").exists()
+
+
+def test_a_checkpoint_of_the_model_alone_is_never_gone_on_from(pairs, monkeypatch):
+    monkeypatch.setattr(dpo, "train_in_processes", lambda manifest, *_: manifest.start())
+    out = pairs.parent / "out"
+
+    def train(*settings):
+        flags = {"model": str(MODEL), "train_file": pairs, "output_dir": out, "preset": "cpu"}
+        main(DpoConfig(**flags, settings=("max_steps=3", *settings)))
+
+    train("save_only_model=true")
+    (out / dpo.CHECKPOINT.format(2)).mkdir()
+    (out / TRACKER_NAME).write_text("2")
+    with pytest.raises(InputError, match=r"save_only_model=true: no training goes on without its optimizer"):
+        train("save_only_model=true")
+    with pytest.raises(InputError, match=r"other settings \(.*save_only_model"):
+        train()
+    train("save_only_model=true", "max_steps=2")  # finished already
 
 
 def test_dry_run_prints_the_settings_checks_and_starts_nothing(pairs):

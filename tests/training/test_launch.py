@@ -292,6 +292,7 @@ def test_a_model_without_a_chat_template(complaint, tmp_path):
 
 SOURCE = "reward.reward_manager.source=register"
 OURS = "reward.custom_reward_function.path=verl/code_reward_func_think.py"
+MODEL_ALONE = "actor_rollout_ref.actor.checkpoint.save_contents=[model]"
 WEIGHT = "+reward.custom_reward_function.reward_kwargs"
 
 
@@ -302,7 +303,7 @@ WEIGHT = "+reward.custom_reward_function.reward_kwargs"
         (32, "trainer.save_freq=1", False),
         (1, "trainer.save_freq=-1", False),
         (11, "actor_rollout_ref.model.lora_rank=8", False),
-        (20, "actor_rollout_ref.actor.checkpoint.save_contents=[model]", False),
+        (20, MODEL_ALONE, False),
     ],
 )
 def test_a_disk_without_room_for_a_checkpoint_is_told_before_training(
@@ -544,6 +545,23 @@ def test_a_finished_runs_manifest_is_not_touched_until_more_steps_are_asked_for(
     with pytest.raises(Started):
         resume("trainer.total_training_steps=9")
     assert json.loads(manifest.read_text())["config"]["trainer"]["total_training_steps"] == 9
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_checkpoint_of_the_model_alone_ends_a_training_and_is_never_gone_on_from(resume, tmp_path, done):
+    """veRL would begin with a new optimizer, and say nothing."""
+    with pytest.raises(InputError, match=r"other settings \(actor_rollout_ref\.actor\.checkpoint\.load_contents"):
+        resume(MODEL_ALONE)
+    path = tmp_path / "out" / "training.manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["config"]["actor_rollout_ref"]["actor"]["checkpoint"]["load_contents"] = ["model"]
+    path.write_text(json.dumps(manifest | {"status": "done"} if done else manifest))
+    with pytest.raises(Started):
+        resume(MODEL_ALONE, "trainer.val_only=true")
+    with pytest.raises(InputError, match=r"load_contents=\[model\]: no training goes on from a checkpoint without"):
+        resume(MODEL_ALONE, "trainer.total_training_steps=9")
+    if done:
+        resume(MODEL_ALONE, "trainer.total_training_steps=3")  # finished already
 
 
 def test_a_checkpoint_that_is_named_is_held_against_the_manifest_beside_it(resume, tmp_path):

@@ -21,6 +21,7 @@ from cobalt.training import preflight, rft_worker
 from cobalt.training import rft as rft_module
 from cobalt.training.hydra_main import composed, refuse_mistyped
 from cobalt.training.processes import last_error, train_in_processes
+from cobalt.training.resume import RANKS_FILE
 from cobalt.training.rft import CONFIG_NAME, checked, refuse_ignored
 from cobalt.training.rft_data import StoredAnswers
 
@@ -123,6 +124,20 @@ def test_rows_of_another_file_are_refused(examples):
     write_jsonl(examples, [{**example(0), "response": ""}])
     with pytest.raises(InputError, match=r"line 1: field 'response'"):
         checked(rft(examples))
+
+
+def test_a_checkpoint_of_the_model_alone_is_never_gone_on_from(examples):
+    alone = ("checkpoint.save_contents=[model]", "trainer.total_training_steps=3")
+    checked(rft(examples, *alone)).manifest.start()
+    out = examples.parent / "out"
+    for step in (2, 3):
+        (out / f"global_step_{step}").mkdir()
+        (out / f"global_step_{step}" / RANKS_FILE).write_text('{"world_size": 1, "FSDP_version": 2}')
+    (out / TRACKER_NAME).write_text("3")
+    checked(rft(examples, *alone))  # finished already
+    (out / TRACKER_NAME).write_text("2")
+    with pytest.raises(InputError, match=r"checkpoint\.load_contents=\[model\]: no training goes on from a checkpoint"):
+        checked(rft(examples, *alone))
 
 
 def test_the_worker_that_was_killed_is_named_and_not_what_the_others_say_of_it():

@@ -17,10 +17,10 @@ from cobalt.errors import CobaltError, InputError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
-from cobalt.records.training_run import START_MODEL, hold_folder
+from cobalt.records.training_run import START_MODEL, hold_folder, resumed_step
 from cobalt.training.hydra_main import composed, refuse_misspelt, refuse_mistyped
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
-from cobalt.training.resume import OPERATION_SETTINGS, finished_at, manifest_of
+from cobalt.training.resume import OPERATION_SETTINGS, finished_at, manifest_of, refuse_new_optimizer
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import TOKENS, TrainingConfig
 from cobalt.training.verl05.manager import MANAGER_NAME  # registers it, also in the process of the task runner
@@ -91,6 +91,8 @@ def train(config: Any) -> None:
         if (step := finished_at(config)) is not None:
             print(f"cobalt: finished already: checkpoint {step}", flush=True)
             return
+        if resumed_step(config.trainer) and not config.trainer.val_only:
+            refuse_new_optimizer(config.actor_rollout_ref.actor.checkpoint, "actor_rollout_ref.actor.checkpoint")
         manifest.start()
         if (steps := config.trainer.total_training_steps) is not None:
             config.trainer.total_epochs = steps  # veRL ends with the epochs, and each has one step or more
