@@ -21,7 +21,6 @@ CONSTRAINTS=constraints/cpu.txt
 if ! is_finished "$VENV" "$CONSTRAINTS" pyproject.toml; then
   echo "setup.sh: installing into $VENV (2 GB)"
   make_venv "$VENV"
-  get_uv
   torch=$(grep '^torch==' "$CONSTRAINTS")
   # pip's own index first, if what it offers is a CPU build; the default one on PyPI brings gigabytes of CUDA.
   offered=$(pip install --quiet --dry-run --no-deps --ignore-installed --report - "$torch" 2> /dev/null || true)
@@ -38,7 +37,6 @@ fi
 if [[ $STACK == dev && ! -f $VENV/.cobalt-dev ]]; then
   echo "setup.sh: installing what tests and pages need"
   venv=$VENV
-  get_uv
   install --constraint "$CONSTRAINTS" --editable '.[dev]'
   uv check
   touch "$VENV/.cobalt-dev"

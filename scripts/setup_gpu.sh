@@ -49,7 +49,6 @@ if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
   echo "setup_gpu.sh: installing into $VENV"
   rm -f "$VENV/.cobalt-setup" # of another lock: all is cleared, else what it held would stay beside this one's
   make_venv "$VENV"
-  get_uv
   if [[ $STACK == paper && $FLASH_ATTN != source ]]; then # first: without its wheel, nothing else is downloaded
     # cxx11abiFALSE: torch 2.6.0 on PyPI is compiled with the old C++ ABI
     tag=$("$VENV/bin/python" -c 'import sys; print("cp{}{}".format(*sys.version_info))')

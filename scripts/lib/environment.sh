@@ -32,26 +32,33 @@ make_venv() {
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
-# A setting of pip's configuration, or nothing: of its own variable, else of a file.
-pip_setting() {
-  local given section
-  given=$(pip config list)
+# VARIABLE SETTING: exported, unless it is set, as pip's configuration has it: its own variable before its files.
+hand_on() {
+  local section value
+  [[ -z ${!1:-} ]] || return 0
   for section in :env: install global; do
-    sed -nE "s/^$section\.$1='(.*)'$/\1/p" <<< "$given" | grep . && return
+    value=$(sed -nE "s/^$section\.$2='(.*)'$/\1/p" <<< "$given")
+    [[ -z $value ]] || { export "$1=$value"; return; }
   done
 }
 
 # uv, in the environment: it installs in a tenth of pip's time. An index of one's own and its certificates hold for it, too.
 get_uv() {
+  local given
+  [[ -z ${has_uv:-} ]] || return 0
   shown pip install --progress-bar off "$(grep ^uv== constraints/cpu.txt)"
-  export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$(pip_setting index-url)} SSL_CERT_FILE=${SSL_CERT_FILE:-$(pip_setting cert)}
-  [[ -n $UV_DEFAULT_INDEX ]] || unset UV_DEFAULT_INDEX
-  [[ -n $SSL_CERT_FILE ]] || unset SSL_CERT_FILE
+  given=$(pip config list)
+  hand_on UV_DEFAULT_INDEX index-url
+  hand_on SSL_CERT_FILE cert
+  has_uv=1
 }
 
 uv() { VIRTUAL_ENV=$venv "$venv/bin/python" -m uv pip "$@"; }
 
-install() { shown uv install "$@"; }
+install() {
+  get_uv
+  shown uv install "$@"
+}
 
 # What a command says is shown if it fails. With --quiet it would not name the packages that do not go together.
 shown() {
