@@ -62,8 +62,12 @@ def imported(archive: Path, data: Path, executor_args: str) -> Path:
     unpacked, folder = data / "unpacked", data / "imported"
     names = sorted({f"{name}.jsonl" for names in SETS.values() for name in names})
     try:
-        with tarfile.open(archive) as packed:
-            packed.extractall(unpacked, [packed.getmember(name) for name in names], filter="data")
+        unpacked.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(archive) as packed:  # extractall knows no filter before Python 3.11.4
+            for name in names:
+                if (file := packed.extractfile(name)) is None:
+                    raise tarfile.TarError(f"{name} is no file")
+                (unpacked / name).write_bytes(file.read())
     except (OSError, tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, KeyError) as error:
         raise InputError(f"--problems {archive}: {error}") from None
     flags = ("--executor", "local", "--executor_args", executor_args, "--dev_size", "0", "--min_alphanumeric", "40")

@@ -205,6 +205,11 @@ def test_the_shared_sets_are_imported_from_their_archive(tmp_path, monkeypatch):
         else:
             with pytest.raises(StageError, match=r"train\.jsonl has failed with 2"):
                 problems.imported(archive, tmp_path / "data", "")
+    (tmp_path / "folder" / "train.jsonl").mkdir(parents=True)
+    with tarfile.open(archive, "w:xz") as packed:
+        packed.add(tmp_path / "folder" / "train.jsonl", "train.jsonl")
+    with pytest.raises(InputError, match=r"problems.tar.xz: train.jsonl is no file"):
+        problems.imported(archive, tmp_path / "data", "")
     whole = archive.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"none"):
         archive.write_bytes(damaged)
