@@ -4,11 +4,13 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from cobalt.__main__ import HELP
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "cobalt"
@@ -118,20 +120,33 @@ def _python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
 
 
-def test_light_rooms_import_no_heavy_package() -> None:
-    light = [name for name, path in MODULES.items() if ROOMS[name] in LIGHT and path.parent != INSIDE]
+ENTRIES = sorted([*ROOT.glob("*.py"), *(ROOT / "preproc").glob("*.py")])
+APPS = ("remote_reward_server", "vllm_engine_actor")
+"""Entries that Ray Serve imports."""
+
+
+def _load_nothing_heavy(statements: Iterable[str]) -> None:
     code = f"""
-import importlib, sys
-for name in {light!r}:
-    importlib.import_module(name)
+import sys
+sys.path.insert(0, "preproc")
+for statement in {list(statements)!r}:
+    exec(statement)
     loaded = [heavy for heavy in {HEAVY!r} if heavy in sys.modules]
-    assert not loaded, f"{{name}} loads {{loaded}}"
+    assert not loaded, f"{{statement}} loads {{loaded}}"
 """
     done = _python(code)
     assert done.returncode == 0, done.stderr
 
 
-ENTRIES = sorted([*ROOT.glob("*.py"), *(ROOT / "preproc").glob("*.py")])
+def test_light_rooms_import_no_heavy_package() -> None:
+    light = [name for name, path in MODULES.items() if ROOMS[name] in LIGHT and path.parent != INSIDE]
+    _load_nothing_heavy(f"import {name}" for name in light)
+
+
+def test_commands_import_no_heavy_package_for_their_help() -> None:
+    """``cobalt dpo --help`` took 4.5 s."""
+    _load_nothing_heavy(["from cobalt.__main__ import load_command", *(f"load_command({name!r})" for name in HELP)])
+    _load_nothing_heavy(f"import {entry.stem}" for entry in ENTRIES if entry.stem not in APPS)
 
 
 def test_importing_an_entry_does_nothing() -> None:

@@ -51,12 +51,12 @@ def _attempts(*errors: type[Exception]) -> AsyncRetrying:
     )
 
 
-def _ray_errors() -> tuple[type[Exception], ...]:
-    """What a call raises if the app or a replica is gone."""
+def ray_errors() -> tuple[type[Exception], ...]:
+    """What a call raises if the app or a replica is gone, beside ``ConnectionError``. Ray takes a second to import."""
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
 
-    return RayError, RayServeException, ConnectionError
+    return RayError, RayServeException
 
 
 def app_handle() -> Any:
@@ -73,7 +73,7 @@ def app_handle() -> Any:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it tells of its objects' addresses
         serve.get_app_handle(APP_NAME)  # says in words if there is no such app
         return serve.get_deployment_handle(REPLICAS, APP_NAME)
-    except (*_ray_errors(), OSError, SetupError, RuntimeError) as error:
+    except (*ray_errors(), OSError, SetupError, RuntimeError) as error:
         raise SetupError(f"no execution service ({first_line(error)}); {START_HINT}") from None
 
 
@@ -302,6 +302,6 @@ class ExecutionService:
             except asyncio.CancelledError:
                 response.cancel()  # in the replica too
                 raise
-        except _ray_errors() as error:
+        except (*ray_errors(), ConnectionError) as error:
             reason = f"execution service failed ({type(error).__name__}: {first_line(error)})"
             raise InfraError(reason) from None

@@ -21,7 +21,7 @@ from cobalt.prompts import feedback_message, feedback_to_policy, prompts_of, wit
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.training.manager import VALIDATES, SharedService, service_of_online, unscored
 from cobalt.training.online import OVERLONG, ROLLOUT_FAILED
-from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings, is_finished
+from cobalt.training.scoring import RewardSettings, is_finished, service_errors
 from cobalt.training.settings import CPU_BACKEND, Method
 
 
@@ -104,7 +104,7 @@ class TurnLoop(AgentLoopBase):
             code = extract_code(text, reward.extraction) if is_whole or not reward.require_end else None
             try:
                 result = await (await TurnLoop.service.opened()).run(code, tests)
-            except SERVICE_ERRORS as error:
+            except service_errors() as error:
                 result = ExecutionResult.infra(len(tests), str(error))
             failed = result.infra_error is not None
             if failed or (result.solved and method.stop_at_success):

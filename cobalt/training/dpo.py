@@ -31,7 +31,6 @@ from cobalt.training.cluster import cpu_variables
 from cobalt.training.config import ROOM
 from cobalt.training.preflight import refuse_missing_gpus, refuse_unusable_loggers
 from cobalt.training.processes import train_in_processes
-from cobalt.training.rft_data import encode
 
 CHECKPOINT = "checkpoint-{}"
 """Folder of a step, as Hugging Face's trainer names it."""
@@ -235,6 +234,8 @@ def encoded_pairs(path: Path, tokenizer: Any, most: int) -> tuple[list[dict[str,
 
     Raises ``InputError``.
     """
+    from cobalt.training.rft_data import encode  # and torch
+
     pairs, count = [], 0
     for row in read_jsonl(path, PAIR_FIELDS, unique=None, parse=Pair.read):
         chosen, rejected = (encode(tokenizer, row.conversation, text) for text in (row.chosen, row.rejected))

@@ -8,8 +8,6 @@ from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from verl.plugin.platform import get_platform
-from verl.workers.rollout.replica import RolloutReplicaRegistry
 
 from cobalt.training.cluster import ENGINE_ERROR
 from cobalt.training.config import SGLANG, VLLM
@@ -101,6 +99,9 @@ def start_servers(config: Any) -> None:
 
     To be called while the models are loaded: it imports the engine here, too, as veRL would afterwards.
     """
+    from verl.plugin.platform import get_platform
+    from verl.workers.rollout.replica import RolloutReplicaRegistry
+
     rollout = config.actor_rollout_ref.rollout
     if rollout.name not in SERVERS or rollout.disaggregation.enabled:
         return

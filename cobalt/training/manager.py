@@ -24,7 +24,7 @@ from cobalt.sandbox.executor import Tests, parse_program
 from cobalt.serving.execution import ExecutionService, Runs
 from cobalt.training.online import ROLLOUT_FAILED, TrajectoryScorer
 from cobalt.training.responses import ResponseScorer, follows_context
-from cobalt.training.scoring import ARRIVED, INFRA, SCORE_NAMES, SCORED, SERVICE_ERRORS, Batch, RewardSettings
+from cobalt.training.scoring import ARRIVED, INFRA, SCORE_NAMES, SCORED, Batch, RewardSettings, service_errors
 from cobalt.training.settings import Method
 
 PROGRAMS = "programs"
@@ -41,7 +41,7 @@ def unscored(error: Exception) -> dict[str, Any]:
     """The result for a response without a score, because of the infrastructure or by an error that ends training."""
     # NaN, since veRL's filter (algorithm.filter_groups) would take zeros for a group of equal rewards
     info: dict[str, Any] = {**dict.fromkeys(SCORE_NAMES, math.nan), INFRA: 1.0}
-    if isinstance(error, SERVICE_ERRORS):
+    if isinstance(error, service_errors()):
         print(f"cobalt: INFRA FAILURE: a response was not scored: {error}", flush=True)
     else:
         traceback.print_exception(error)
@@ -62,14 +62,14 @@ class SharedService:
         self._failed_at = 0.0
 
     async def opened(self) -> ExecutionService:
-        """Raises one of ``SERVICE_ERRORS``: the same to all who wait for an attempt, and for ``FAILURE_S`` after it."""
+        """Raises one of ``service_errors``: the same to all who wait for an attempt, and for ``FAILURE_S`` after it."""
         async with self._opening:
             if self._failure is not None and time.monotonic() < self._failed_at + FAILURE_S:
                 raise self._failure.with_traceback(None)
             if self._service is None:
                 try:
                     self._service = await self.stack.enter_async_context(self._reward.open_service())
-                except SERVICE_ERRORS as error:
+                except service_errors() as error:
                     self._failure, self._failed_at = error, time.monotonic()
                     raise
         return self._service
@@ -83,7 +83,7 @@ class JobExecutor:
         self._service = SharedService(reward)
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
-        """As ``ExecutionService.run``. Raises one of ``SERVICE_ERRORS``."""
+        """As ``ExecutionService.run``. Raises one of ``service_errors``."""
         return await (await self._service.opened()).run(code, tests)
 
 
@@ -95,7 +95,7 @@ class JobExecutorClient:
         self._actor = actor.options(name="cobalt_executor", get_if_exists=True).remote(reward)
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
-        """Raises what ``parse_program`` does, and one of ``SERVICE_ERRORS``."""
+        """Raises what ``parse_program`` does, and one of ``service_errors``."""
         return await self._actor.run.remote(*parse_program(code, tests))
 
 

@@ -77,7 +77,7 @@ class TrajectoryScorer(ResponseScorer):
         self.method = method
 
     async def programs(self, items: Sequence[dict[str, Any]], rollout_failed: bool, batch: Batch) -> list[Program]:
-        """The programs of a trajectory, judged. ``items``: of its turns. Raises one of ``SERVICE_ERRORS``."""
+        """The programs of a trajectory, judged. ``items``: of its turns. Raises one of ``service_errors``."""
         if rollout_failed:
             raise InfraError("a program could not be run during the rollout")
         best: float = items[0]["extra_info"].get("prev_best_pass_rate") or 0.0

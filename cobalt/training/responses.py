@@ -12,7 +12,7 @@ from typing import Any
 from cobalt.errors import CobaltError, InputError, raised
 from cobalt.extraction import THINK_END, extract_code
 from cobalt.rewards import CountTokens, Thinking, o200k_counter, tokenizer_counter
-from cobalt.training.scoring import BATCH, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished, last_program
+from cobalt.training.scoring import BATCH, Batch, RewardSettings, Score, is_finished, last_program, service_errors
 
 TURN, SOLVED_BEFORE, REPEATS = "turn", "solved_before", "repeats"
 """Names of what ``follows`` tells of a response."""
@@ -73,7 +73,7 @@ class ResponseScorer:
     async def score(self, item: dict[str, Any], batch: Batch) -> Score:
         """The named scores that the reward function gives one response.
 
-        Raises one of ``SERVICE_ERRORS``, and ``InputError`` for any other error in the reward function, or no score.
+        Raises one of ``service_errors``, and ``InputError`` for any other error in the reward function, or no score.
         """
         try:
             result = self.compute_score(**item, **({BATCH: batch} if self.gives_batch else {}))
@@ -81,7 +81,7 @@ class ResponseScorer:
                 result = await result
             named = result if isinstance(result, dict) else {"score": result}
             named = {name: float(value) for name, value in named.items()}
-        except (CobaltError, *SERVICE_ERRORS):
+        except (CobaltError, *service_errors()):
             raise
         except (Exception, SystemExit) as error:
             raise InputError(f"the reward function {raised(error)}") from error

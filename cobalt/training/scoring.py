@@ -15,8 +15,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic import dataclasses as pydantic_dataclasses
-from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
 
 from cobalt.cli.flags import ExecutorName, Positive
 from cobalt.errors import InfraError, InputError, SetupError
@@ -35,11 +33,9 @@ from cobalt.rewards import (
 from cobalt.rewards.dynamic_check import NO_EXPECTATION, compare, inputs_to_compare, observe
 from cobalt.sandbox import ExecutionResult, Limits, TestCases
 from cobalt.serving.app_settings import ExecutorConfig
-from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
+from cobalt.serving.execution import ExecutionService, Runs, open_execution_service, ray_errors
 from cobalt.serving.service_check import check_service, refuse_other_verdicts
 
-SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
-"""Errors that mean the execution service failed. We always catch them; veRL would treat them as bugs."""
 Score = dict[str, float]
 SCORE_NAMES = ("acc", "pass_rate", *(f"reward_{part.name}" for part in fields(RewardParts)))
 """The named parts that reach metrics and dumps, beside veRL's own ``score``."""
@@ -53,6 +49,11 @@ NO_BATCH = (
     "the reward function got no batch: leave reward.reward_manager as it is in the recipe (veRL's cannot run it),"
     f" and where another function calls it, give that one a parameter '{BATCH}' to pass on"
 )
+
+
+def service_errors() -> tuple[type[Exception], ...]:
+    """Errors that mean the execution service failed. We always catch them; veRL would treat them as bugs."""
+    return InfraError, SetupError, *ray_errors()
 
 
 class LocalLimits(ExecutorConfig):

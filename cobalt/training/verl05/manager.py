@@ -16,7 +16,7 @@ from verl.workers.reward_manager.registry import register
 from cobalt.errors import CobaltError
 from cobalt.training.batch_scores import InfraGuard, fill_with_mean, neutralise_groups
 from cobalt.training.responses import ResponseScorer
-from cobalt.training.scoring import INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, Score
+from cobalt.training.scoring import INFRA, SCORE_NAMES, Batch, Score, service_errors
 
 MANAGER_NAME = "cobalt"
 
@@ -96,7 +96,7 @@ class BatchRewardManager:
         async def score(item: dict[str, Any], batch: Batch) -> Score | Exception:
             try:
                 return await self.scorer.score(item, batch)
-            except SERVICE_ERRORS as error:
+            except service_errors() as error:
                 return error
 
         async def score_all() -> list[Score | Exception]:
@@ -106,7 +106,7 @@ class BatchRewardManager:
 
         try:
             return asyncio.run(score_all())
-        except SERVICE_ERRORS as error:
+        except service_errors() as error:
             return [error] * len(items)
 
 
