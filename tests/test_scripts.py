@@ -106,15 +106,16 @@ case "$*" in
   --version) echo "Python 3.11.99" ;;
   "-m venv "*) shift 2; {sys.executable} -m venv --without-pip "$@"
     for folder; do :; done; ln -sf {python} "$folder/bin/python" ;;
-  "-m pip "*" config list") printf "%s\\n" ":env:.index-url='http://mirror/simple'" "global.index-url='http://site'" ;;
+  "-m pip "*" config list") cat {tmp_path}/config ;;
   "-m pip "* | "-m uv "*)
-    echo "$UV_DEFAULT_INDEX $*" >> {tmp_path}/calls
+    echo "$UV_DEFAULT_INDEX $*" >> {tmp_path}/calls; env >> {tmp_path}/variables
     echo "Collecting torch"; [ ! -e {tmp_path}/said ] || {{ cat {tmp_path}/said; exit 1; }} ;;
   *) exec {sys.executable} "$@" ;;
 esac
 """
     )
     python.chmod(0o755)
+    (tmp_path / "config").touch()
 
     def run(stdout=subprocess.PIPE, **environment):
         knobs = {"PYTHON": str(python), "VENV": str(tmp_path / "venv"), "CHECK_MACHINE": "0", **environment}
@@ -143,11 +144,20 @@ def test_a_terminal_shows_what_is_being_installed(set_up):
     assert done.returncode == 0 and "\r\x1b[K  Collecting torch" in shown and shown.endswith("\r\x1b[K")
 
 
-def test_an_index_of_ones_own_is_told_to_uv(set_up, tmp_path):
-    assert set_up().returncode == 0
+def test_what_pip_is_set_to_is_told_to_uv(set_up, tmp_path):
+    """Its own variable before its files. ``pip config list`` writes lines of a file as ``\\n``."""
+    settings = [":env:.index-url='http://mirror/simple'", "global.index-url='http://site'"]
+    settings += [r"global.extra-index-url='\nhttp://one\nhttp://two'", "install.find-links='/folder /other'"]
+    settings += ["global.cert='/certificates'", "global.proxy='http://proxy'", "global.trusted-host='one two'"]
+    (tmp_path / "config").write_text("\n".join(settings))
+    assert set_up(SSL_CERT_FILE="", ALL_PROXY="").returncode == 0
     get_uv, *others = (tmp_path / "calls").read_text().splitlines()
     assert get_uv.startswith(" -m pip ") and "install --progress-bar off uv==" in get_uv
     assert len(others) == 3 and all(call.startswith("http://mirror/simple -m uv pip install") for call in others)
+    told = {"UV_INDEX": "http://one http://two", "UV_INDEX_STRATEGY": "unsafe-best-match", "ALL_PROXY": "http://proxy"}
+    told |= {"UV_FIND_LINKS": "/folder,/other", "UV_INSECURE_HOST": "one two", "SSL_CERT_FILE": "/certificates"}
+    variables = (tmp_path / "variables").read_text().splitlines()
+    assert {f"{name}={value}" for name, value in told.items()} <= set(variables)
     (tmp_path / "venv/.cobalt-setup").unlink()
     assert set_up(UV_DEFAULT_INDEX="http://other").returncode == 0
     assert (tmp_path / "calls").read_text().splitlines()[-1].startswith("http://other -m uv")

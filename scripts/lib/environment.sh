@@ -32,23 +32,30 @@ make_venv() {
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
-# VARIABLE SETTING: exported, unless it is set, as pip's configuration has it: its own variable before its files.
+# VARIABLE SETTING [SEPARATOR]: exported, unless it is set, as pip's configuration has it: its own variable before its files.
 hand_on() {
   local section value
   [[ -z ${!1:-} ]] || return 0
   for section in :env: install global; do
-    value=$(sed -nE "s/^$section\.$2='(.*)'$/\1/p" <<< "$given")
+    value=$(sed -nE "s/^$section\.$2='(\\\\n)?(.*)'$/\2/p" <<< "$given" | sed -E "s/(\\\\n| )+/${3:- }/g")
     [[ -z $value ]] || { export "$1=$value"; return; }
   done
 }
 
-# uv, in the environment: it installs in a tenth of pip's time. An index of one's own and its certificates hold for it, too.
+# uv, in the environment: it installs in a tenth of pip's time. One's own indexes and how they are reached hold for it,
+# too, and of several indexes it takes the best package of all, as pip does.
 get_uv() {
   local given
   [[ -z ${has_uv:-} ]] || return 0
   shown pip install --progress-bar off "$(grep ^uv== constraints/cpu.txt)"
   given=$(pip config list)
+  [[ -n ${UV_INDEX:-} ]] || : "${UV_INDEX_STRATEGY:=unsafe-best-match}"
+  export UV_INDEX_STRATEGY
   hand_on UV_DEFAULT_INDEX index-url
+  hand_on UV_INDEX extra-index-url
+  hand_on UV_FIND_LINKS find-links ,
+  hand_on UV_INSECURE_HOST trusted-host
+  hand_on ALL_PROXY proxy
   hand_on SSL_CERT_FILE cert
   has_uv=1
 }
