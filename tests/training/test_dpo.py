@@ -117,7 +117,6 @@ def test_a_model_of_nan_is_not_trained_on(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_training_that_is_killed_takes_the_steps_of_a_plain_one(pairs):
     """The plain one: AdamW on the mean of -log sigmoid(beta (margin - reference's margin)) of all pairs."""
     steps, lr, beta = 10, 1e-4, 0.3
