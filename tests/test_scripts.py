@@ -159,8 +159,11 @@ def test_what_pip_is_set_to_is_told_to_uv(set_up, tmp_path):
     variables = (tmp_path / "variables").read_text().splitlines()
     assert {f"{name}={value}" for name, value in told.items()} <= set(variables)
     (tmp_path / "venv/.cobalt-setup").unlink()
-    assert set_up(UV_DEFAULT_INDEX="http://other").returncode == 0
+    (tmp_path / "variables").unlink()
+    assert set_up(UV_DEFAULT_INDEX="http://other", UV_INDEX="http://own").returncode == 0
     assert (tmp_path / "calls").read_text().splitlines()[-1].startswith("http://other -m uv")
+    variables = (tmp_path / "variables").read_text()
+    assert "UV_INDEX=http://own\n" in variables and "UV_INDEX_STRATEGY" not in variables, "one's own are uv's matter"
 
 
 @pytest.mark.parametrize("is_of_an_older_lock", [False, True])

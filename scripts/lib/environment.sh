@@ -43,16 +43,17 @@ hand_on() {
 }
 
 # uv, in the environment: it installs in a tenth of pip's time. One's own indexes and how they are reached hold for it,
-# too, and of several indexes it takes the best package of all, as pip does.
+# too, and of pip's several indexes it takes the best package of all, as pip does.
 get_uv() {
   local given
   [[ -z ${has_uv:-} ]] || return 0
   shown pip install --progress-bar off "$(grep ^uv== constraints/cpu.txt)"
   given=$(pip config list)
-  [[ -n ${UV_INDEX:-} ]] || : "${UV_INDEX_STRATEGY:=unsafe-best-match}"
-  export UV_INDEX_STRATEGY
   hand_on UV_DEFAULT_INDEX index-url
-  hand_on UV_INDEX extra-index-url
+  if [[ -z ${UV_INDEX:-} ]]; then
+    hand_on UV_INDEX extra-index-url
+    [[ -z ${UV_INDEX:-} ]] || export UV_INDEX_STRATEGY=${UV_INDEX_STRATEGY:-unsafe-best-match}
+  fi
   hand_on UV_FIND_LINKS find-links ,
   hand_on UV_INSECURE_HOST trusted-host
   hand_on ALL_PROXY proxy
