@@ -70,7 +70,7 @@ ARMS = {
 """Name of the files: label."""
 SMALL = Path(__file__).with_name("study-0.5b")
 STUDIES = {
-    FOLDER: [arm for arm in ARMS if "sdpo" not in arm and arm != "wrong_25"],
+    FOLDER: [arm for arm in ARMS if "sdpo" not in arm],
     SMALL: [
         *("base", "rft", "single_turn", "grpo_online", "dpo", "cobalt"),
         *("wrong_10", "wrong_25", "cobalt_sdpo", "sdpo"),
@@ -79,6 +79,7 @@ STUDIES = {
 """Folder: arms."""
 RATES = {
     FOLDER: {
+        "rft_1e-6": ("RFT", "1e-6"),
         "rft_3e-6": ("RFT", "3e-6"),
         "rft": ("RFT", "1e-5"),
         "single_turn_1e-6": ("single-turn GRPO", "1e-6"),
