@@ -126,6 +126,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         _refuse_odd_widths(model.path)
     if settings.share_prompts and not on_cpu:
         refuse_unknown_layers(model.path, "actor_rollout_ref.model.path=", ": take cobalt.share_prompts=false")
+    if model.use_fused_kernels and actor.strategy == "fsdp2":
+        _refuse_split_head(model.path)
     if config.reward.custom_reward_function.path:
         _refuse_wrong_reward(config)
     elif has_own_manager(config):
@@ -236,6 +238,21 @@ def refuse_unknown_layers(model: str, setting: str, remedy: str = "") -> None:
         raise InputError(
             f"{setting}{model} is of the type {found}, and prompts can be shared in "
             f"{', '.join(SHARED_PROMPT_MODELS)} only{remedy}"
+        )
+
+
+def _refuse_split_head(model: str) -> None:
+    """Raise ``InputError`` for a model whose output layer FSDP2 shards on its own, as it is not the embedding.
+
+    veRL 0.9.1's fused kernels read its weights outside of the layer: a rank's part of them, in 32 bits.
+    """
+    from transformers import AutoConfig
+
+    shape = AutoConfig.from_pretrained(model)
+    if shape.model_type in SHARED_PROMPT_MODELS and not shape.tie_word_embeddings:
+        raise InputError(
+            "actor_rollout_ref.model.use_fused_kernels=true needs actor_rollout_ref.actor.strategy=fsdp for a model "
+            f"with an output layer of its own ({model})"
         )
 
 

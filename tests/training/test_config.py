@@ -118,6 +118,16 @@ def test_a_model_whose_prompts_cannot_be_shared_is_refused_with_the_way_out(chec
     check(model, "cobalt.share_prompts=false", f"{POLICY}.model.use_remove_padding=false")
 
 
+def test_fused_kernels_are_refused_where_fsdp2_splits_the_output_layer(check, model_with):
+    own = ["cobalt.share_prompts=false", "cobalt.loss_weights=tokens", f"{POLICY}.model.use_fused_kernels=true"]
+    split = [*own, f"{POLICY}.actor.strategy=fsdp2"]
+    model = model_with(tie_word_embeddings=False)
+    with pytest.raises(InputError, match=r"needs actor_rollout_ref.actor.strategy=fsdp for a model with an output"):
+        check(*split, model)
+    check(*own, model)
+    check(*split, model_with(tie_word_embeddings=True))
+
+
 @pytest.mark.parametrize(
     ("overrides", "processes"),
     [
