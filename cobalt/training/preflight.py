@@ -127,7 +127,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if settings.share_prompts and not on_cpu:
         refuse_unknown_layers(model.path, "actor_rollout_ref.model.path=", ": take cobalt.share_prompts=false")
     if model.use_fused_kernels and actor.strategy == "fsdp2":
-        _refuse_split_head(model.path)
+        _refuse_split_head(model.path, "actor_rollout_ref.model.path=")
     if config.reward.custom_reward_function.path:
         _refuse_wrong_reward(config)
     elif has_own_manager(config):
@@ -228,12 +228,7 @@ def refuse_unusable_loggers(loggers: list[str]) -> None:
 
 def refuse_unknown_layers(model: str, setting: str, remedy: str = "") -> None:
     """Raise ``InputError`` for a type of model whose layers are not known to obey ``shared_prompts``."""
-    from transformers import PretrainedConfig
-
-    try:
-        found = PretrainedConfig.get_config_dict(model)[0].get("model_type")
-    except OSError as error:
-        raise InputError(f"{setting}{model}: no configuration ({first_line(error)})") from None
+    found = _configuration(model, setting).get("model_type")
     if found not in SHARED_PROMPT_MODELS:
         raise InputError(
             f"{setting}{model} is of the type {found}, and prompts can be shared in "
@@ -241,19 +236,27 @@ def refuse_unknown_layers(model: str, setting: str, remedy: str = "") -> None:
         )
 
 
-def _refuse_split_head(model: str) -> None:
+def _refuse_split_head(model: str, setting: str) -> None:
     """Raise ``InputError`` for a model whose output layer FSDP2 shards on its own, as it is not the embedding.
 
     veRL 0.9.1's fused kernels read its weights outside of the layer: a rank's part of them, in 32 bits.
     """
-    from transformers import AutoConfig
-
-    shape = AutoConfig.from_pretrained(model)
-    if shape.model_type in SHARED_PROMPT_MODELS and not shape.tie_word_embeddings:
+    shape = _configuration(model, setting)
+    if shape.get("model_type") in SHARED_PROMPT_MODELS and not shape.get("tie_word_embeddings"):
         raise InputError(
             "actor_rollout_ref.model.use_fused_kernels=true needs actor_rollout_ref.actor.strategy=fsdp for a model "
-            f"with an output layer of its own ({model})"
+            f"with an output layer of its own ({setting}{model})"
         )
+
+
+def _configuration(model: str, setting: str) -> dict[str, Any]:
+    """A model's ``config.json``, or the hub's. Raises ``InputError``."""
+    from transformers import PretrainedConfig
+
+    try:
+        return PretrainedConfig.get_config_dict(model)[0]
+    except OSError as error:
+        raise InputError(f"{setting}{model}: no configuration ({first_line(error)})") from None
 
 
 def _refuse_wrong_reward(config: Any) -> None:
