@@ -48,9 +48,30 @@ NEEDED = {
     "transfer_queue.enable": True,
     "actor_rollout_ref.actor.checkpoint.async_save": False,
     "distillation.enabled": False,
+    **dict.fromkeys(("skip.rollout.enable", "skip.rollout_tq.enable", "skip.async_rollout.enable"), False),
     "actor_rollout_ref.rollout.agent.agent_loop_manager_class": f"{ROOM}.rollouts.CobaltAgentLoopManager",
 }
 IGNORES = "veRL 0.9.1 ignores it"
+OF_MEGATRON = "veRL 0.9.1 reads it with Megatron alone"
+LORA_OF_MEGATRON = {
+    "type": "lora",
+    "rank": 0,
+    "alpha": 32,
+    "dropout": 0.0,
+    "target_modules": ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"],
+    "exclude_modules": [],
+    "dropout_position": "pre",
+    "lora_A_init_method": "xavier",
+    "lora_B_init_method": "zero",
+    "a2a_experimental": False,
+    "dtype": None,
+    "adapter_path": None,
+    "freeze_vision_model": True,
+    "freeze_vision_projection": True,
+    "freeze_language_model": True,
+}
+"""Defaults of ``model.lora``, whose ``merge`` alone is read with FSDP."""
+NO_CRITIC = "it is of a critic, and Cobalt trains none"
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
 REPLACED = {
     "actor_rollout_ref.actor.use_torch_compile": (
@@ -60,17 +81,29 @@ REPLACED = {
     "actor_rollout_ref.actor.use_prefix_grouper": (False, f"{IGNORES}; give cobalt.share_prompts"),
     "actor_rollout_ref.actor.grad_clip": (1.0, f"{IGNORES}; give actor_rollout_ref.actor.optim.clip_grad"),
     "actor_rollout_ref.actor.clip_ratio": (0.2, "give actor_rollout_ref.actor.clip_ratio_low and clip_ratio_high"),
+    "actor_rollout_ref.actor.freeze_vision_tower": (False, IGNORES),
+    "actor_rollout_ref.hybrid_engine": (True, IGNORES),
     "actor_rollout_ref.nccl_timeout": (600, IGNORES),
-    "actor_rollout_ref.model.lora.rank": (0, "give actor_rollout_ref.model.lora_rank"),
+    "actor_rollout_ref.model.mtp.enable_train": (False, OF_MEGATRON),
     "actor_rollout_ref.rollout.do_sample": (True, f"{IGNORES} and always samples"),
+    "actor_rollout_ref.rollout.mode": ("async", "veRL 0.9.1 has no other"),
     "actor_rollout_ref.rollout.over_sample_rate": (0, IGNORES),
+    "actor_rollout_ref.rollout.multi_stage_wake_up": (False, IGNORES),
+    "actor_rollout_ref.rollout.multi_turn.enable": (False, f"{IGNORES}; the recipe says who plays turns"),
+    "actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts": (None, IGNORES),
     "actor_rollout_ref.rollout.val_kwargs.do_sample": (
         True,
         f"{IGNORES}; give actor_rollout_ref.rollout.val_kwargs.temperature=0",
     ),
+    "algorithm.lam": (1.0, NO_CRITIC),
+    "algorithm.use_pf_ppo": (False, NO_CRITIC),
+    "data.tokenizer": (None, f"{IGNORES}; give actor_rollout_ref.model.tokenizer_path"),
+    "data.use_shm": (False, IGNORES),
+    "data.return_raw_input_ids": (False, IGNORES),
     "data.gen_batch_size": (None, "give data.train_batch_size"),
     "data.train_max_samples": (-1, "training takes whole files; give a shorter one"),
     "trainer.balance_batch": (True, f"{IGNORES} and always balances"),
+    "trainer.critic_warmup": (0, NO_CRITIC),
     "trainer.default_hdfs_dir": (None, f"{IGNORES} and saves to trainer.default_local_dir alone"),
     "trainer.esi_redundant_time": (0, f"{IGNORES}; give trainer.save_freq"),
     "trainer.ray_wait_register_center_timeout": (300, IGNORES),
@@ -88,6 +121,8 @@ OF_MANAGER = {
     "reward.reward_manager.module.path": MANAGER_MODULE,
     # one process: its event loop waits for programs, and equal programs meet there
     "reward.num_workers": 1,
+    "reward.reward_model.enable": False,
+    "reward.sandbox_fusion.url": None,
 }
 """What the recipes set for our reward manager, and it needs."""
 CHOSEN = {
@@ -200,8 +235,14 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         raise InputError("algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only")
     if (strategy := config.actor_rollout_ref.actor.strategy) not in STRATEGIES:
         raise InputError(f"actor_rollout_ref.actor.strategy={strategy}: choose {' or '.join(STRATEGIES)}")
-    if config.critic.enable or config.algorithm.adv_estimator == "gae":
+    estimator, gamma = config.algorithm.adv_estimator, config.algorithm.gamma
+    if config.critic.enable or estimator == "gae":
         raise InputError("algorithm.adv_estimator=gae and critic.enable=true: Cobalt trains no critic")
+    if gamma != 1 and estimator != "reinforce_plus_plus":
+        raise InputError(
+            f"algorithm.gamma={gamma} is not read with algorithm.adv_estimator={estimator}"
+            f"{'; give cobalt.online.gamma' if cobalt.get('online') else ''}"
+        )
     if model.lora_rank > 0 and not model.lora.merge and strategy != "fsdp2":
         raise InputError(
             "actor_rollout_ref.model.lora_rank needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp on one GPU"
@@ -255,6 +296,7 @@ def _refuse_ignored(config: Any) -> None:
     for name, (default, told) in REPLACED.items():
         if OmegaConf.select(config, name) != default:
             raise InputError(f"{name}: {told}")
+    refuse_lora_of_megatron(config.actor_rollout_ref.model, "actor_rollout_ref.model.")
     needed = dict(NEEDED)
     if has_own_manager(config):
         needed |= OF_MANAGER
@@ -266,6 +308,16 @@ def _refuse_ignored(config: Any) -> None:
     for name, value in needed.items():
         if (found := OmegaConf.select(config, name)) != value:
             raise InputError(f"{name}={found}: Cobalt needs {value}")
+
+
+def refuse_lora_of_megatron(model: Any, section: str) -> None:
+    """Raise ``InputError`` for settings of ``model.lora`` that veRL 0.9.1 does not read with FSDP."""
+    for name, default in LORA_OF_MEGATRON.items():
+        if model.lora[name] != default:
+            raise InputError(
+                f"{section}lora.{name}: {OF_MEGATRON}; give {section}lora_rank, lora_alpha, target_modules, "
+                "exclude_modules or lora_adapter_path"
+            )
 
 
 def _refuse_for_sglang(rollout: Any, model: Any) -> None:

@@ -65,6 +65,9 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if settings.share_prompts:
         wanted = {
             "model.use_fused_kernels": False,
+            "actor.calculate_sum_pi_squared": False,
+            "actor.entropy_checkpointing": False,
+            "actor.entropy_from_logits_with_chunking": False,
             "actor.ulysses_sequence_parallel_size": 1,
             "actor.use_dynamic_bsz": True,
             "rollout.log_prob_use_dynamic_bsz": True,
@@ -239,10 +242,11 @@ def refuse_unknown_layers(model: str, setting: str, remedy: str = "") -> None:
 def _refuse_split_head(model: str, setting: str) -> None:
     """Raise ``InputError`` for a model whose output layer FSDP2 shards on its own, as it is not the embedding.
 
-    veRL 0.9.1's fused kernels read its weights outside of the layer: a rank's part of them, in 32 bits.
+    veRL 0.9.1's fused kernels read its weights outside of the layer, a rank's 32-bit part of them (its issue 7520).
     """
     shape = _configuration(model, setting)
-    if shape.get("model_type") in SHARED_PROMPT_MODELS and not shape.get("tie_word_embeddings"):
+    usual = shape.get("model_type") not in SHARED_PROMPT_MODELS  # of these a file without the key says no
+    if not shape.get("tie_word_embeddings", usual):
         raise InputError(
             "actor_rollout_ref.model.use_fused_kernels=true needs actor_rollout_ref.actor.strategy=fsdp for a model "
             f"with an output layer of its own ({setting}{model})"

@@ -20,17 +20,22 @@ def overlong_prompts(config: Any, paths: Sequence[str]) -> int:
     from omegaconf import OmegaConf
 
     data, model = config.data, config.actor_rollout_ref.model
-    source = "tokenizer_path" if model.get("tokenizer_path") else "path"
-    options = {}
-    if model.get("trust_remote_code") or data.get("trust_remote_code"):
+    setting, name, options = tokenizer_of(model, "actor_rollout_ref.model.")
+    if data.get("trust_remote_code"):
         options["trust_remote_code"] = True
-    if model.get("custom_chat_template"):
-        options["chat_template"] = model.custom_chat_template
     template = data.get("apply_chat_template_kwargs") or {}
     template = OmegaConf.to_container(template, resolve=True) if OmegaConf.is_config(template) else template
     settings = (json.dumps(value, sort_keys=True) for value in (options, template))
-    tokenizer = f"actor_rollout_ref.model.{source}=", model[source], *settings
-    return _overlong(*tokenizer, tuple(paths), data.prompt_key, data.max_prompt_length)
+    return _overlong(setting, name, *settings, tuple(paths), data.prompt_key, data.max_prompt_length)
+
+
+def tokenizer_of(model: Any, section: str) -> tuple[str, str, dict[str, Any]]:
+    """What veRL loads a model's tokenizer from: the setting, its value, and options of ``load_tokenizer``."""
+    source = "tokenizer_path" if model.get("tokenizer_path") else "path"
+    options: dict[str, Any] = {"trust_remote_code": True} if model.get("trust_remote_code") else {}
+    if model.get("custom_chat_template"):
+        options["chat_template"] = model.custom_chat_template
+    return f"{section}{source}=", model[source], options
 
 
 @cache

@@ -19,7 +19,7 @@ from cobalt.records.identity import model_identity
 from cobalt.records.manifest import refuse_unwritable, tell_other_origin
 from cobalt.records.training_run import resumed_step
 from cobalt.training.cluster import engine_variables
-from cobalt.training.config import ROOM
+from cobalt.training.config import ROOM, refuse_lora_of_megatron
 from cobalt.training.hydra_main import OPTIONS, defaults, hydra_command
 from cobalt.training.preflight import (
     DATA_FILES,
@@ -34,6 +34,7 @@ from cobalt.training.preflight import (
     refuse_unusable_loggers,
 )
 from cobalt.training.processes import train_in_processes
+from cobalt.training.prompt_lengths import tokenizer_of
 from cobalt.training.resume import manifest_of, refuse_new_optimizer
 from cobalt.training.settings import CPU_BACKEND, KEEP, TOKENS, TrainingConfig
 
@@ -74,10 +75,13 @@ NEEDED = {
 }
 """Settings that our data set and engine rely on. The recipe sets those that are not veRL's defaults."""
 IGNORED = (
-    *("messages_key", "tools_key", "enable_thinking_key", "enable_thinking_default", "truncation", "balance_dp_token"),
-    *("train_max_samples", "val_max_samples", "use_shm", "apply_chat_template_kwargs", "ignore_input_ids_mismatch"),
+    *("data.messages_key", "data.tools_key", "data.enable_thinking_key", "data.enable_thinking_default"),
+    *("data.truncation", "data.balance_dp_token", "data.train_max_samples", "data.val_max_samples", "data.use_shm"),
+    *("data.apply_chat_template_kwargs", "data.ignore_input_ids_mismatch"),
+    *("engine.entropy_checkpointing", "engine.entropy_from_logits_with_chunking"),
+    *("model.mtp.enable_train", "trainer.balance_batch"),
 )
-"""Settings under ``data`` that have no effect on our data set, so that others than veRL's defaults are refused."""
+"""Settings that have no effect with our data set and engine, so that others than veRL's defaults are refused."""
 NUMBERS = (
     *("data.train_batch_size", "data.max_length", "data.max_token_len_per_gpu", "trainer.n_gpus_per_node"),
     *("trainer.total_epochs", "trainer.total_training_steps"),
@@ -108,10 +112,11 @@ def refuse_ignored(config: Any) -> None:
             raise InputError(f"{name}={found}: cobalt rft needs {value}")
     if config.trainer.max_ckpt_to_keep is not None:
         raise InputError(f"trainer.max_ckpt_to_keep: {KEEP}")
-    of_verl = defaults(CONFIG_NAME)["data"]
+    refuse_lora_of_megatron(config.model, "model.")
+    of_verl = OmegaConf.create(defaults(CONFIG_NAME))
     for name in IGNORED:
-        if config.data[name] != of_verl[name]:
-            raise InputError(f"data.{name}={config.data[name]} has no effect on cobalt rft: leave it out")
+        if (found := OmegaConf.select(config, name)) != OmegaConf.select(of_verl, name):
+            raise InputError(f"{name}={found} has no effect on cobalt rft: leave it out")
 
 
 def checked(config: Any, _given: Collection[str] = ()) -> Plan:
@@ -136,7 +141,8 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     if config.model.use_liger:
         refuse_missing_liger()
     refuse_unusable_loggers(as_list(trainer.logger))
-    tokenizer = load_tokenizer(config.model.path, "model.path=")
+    setting, name, options = tokenizer_of(config.model, "model.")
+    tokenizer = load_tokenizer(name, setting, **options)
     refuse_unknown_layers(config.model.path, "model.path=")
     refuse_missing_checkpoint(trainer)
     refuse_small_disk(trainer, config.model, config.engine, config.checkpoint.save_contents)

@@ -2,10 +2,12 @@
 
 import json
 import re
+from pathlib import Path
 
 import hydra
 import pytest
 import torch
+import verl
 from omegaconf import OmegaConf
 from online_parts import LOCAL, MODEL, ROOT, compose
 from verl.trainer.ppo.reward import resolve_reward_manager_cls
@@ -15,7 +17,17 @@ from verl.utils.config import omega_conf_to_dataclass
 
 from cobalt.errors import InputError
 from cobalt.training import cluster, launch, preflight
-from cobalt.training.config import CHOSEN, MOVED, SHARED_ENGINE, completed
+from cobalt.training.config import (
+    CHOSEN,
+    LORA_OF_MEGATRON,
+    MOVED,
+    NEEDED,
+    OF_MANAGER,
+    REPLACED,
+    SHARED_ENGINE,
+    completed,
+    flat,
+)
 from cobalt.training.hydra_main import refuse_misspelt
 from cobalt.training.trainer import CobaltTrainerSync
 
@@ -235,6 +247,29 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         refuse_misspelt(["+recipe=multi_turn", "+preset=cpu", setting.lstrip("+")], ROOT / "verl/config")
 
 
+OTHERS = ("megatron", "mcore", "veomni", "torchtitan", "mindspeed", "automodel", "experimental/fully_async_policy")
+"""Parts of the paths of veRL's files that nothing of Cobalt runs."""
+ELSEWHERE = ("critic", "distillation", "global_profiler", "ray_kwargs", "reward_model", "transfer_queue")
+"""Sections of what Cobalt does not run, or that others read: Ray and TransferQueue."""
+
+
+def test_settings_that_no_code_names_are_refused_or_known():
+    """Such a setting is ignored in silence. A new one in a later veRL fails here."""
+    files = [file for file in Path(verl.__file__).parent.rglob("*.py") if not any(part in str(file) for part in OTHERS)]
+    code = [file for file in files if "config" not in file.parts or file.name == "optimizer.py"]
+    named = set(re.findall(r"\w+", "".join(file.read_text() for file in [*code, *(ROOT / "cobalt").rglob("*.py")])))
+    settings = flat(OmegaConf.to_container(compose(preset="one-gpu-coder")))
+    ours = (*REPLACED, *NEEDED, *OF_MANAGER, *(f"{POLICY}.model.lora.{name}" for name in LORA_OF_MEGATRON))
+    ignored = {
+        name
+        for name, _ in settings
+        if name.rpartition(".")[2] not in named and name not in ours and name.partition(".")[0] not in ELSEWHERE
+    }
+    assert {
+        name for name in ignored if not any(part in name for part in (".turbo_config.", ".megatron.", ".mtp."))
+    } == set()
+
+
 @pytest.mark.parametrize(
     ("override", "told"),
     [
@@ -242,6 +277,9 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         ("reward.num_workers=4", "reward.num_workers=4: Cobalt needs 1"),
         ("trainer.use_v1=false", "trainer.use_v1=False: Cobalt needs True"),
         ("transfer_queue.enable=false", "transfer_queue.enable=False: Cobalt needs True"),
+        ("skip.rollout_tq.enable=true", "skip.rollout_tq.enable=True: Cobalt needs False"),
+        ("reward.reward_model.enable=true", "reward.reward_model.enable=True: Cobalt needs False"),
+        ("reward.sandbox_fusion.url=http://there", "reward.sandbox_fusion.url=http://there: Cobalt needs None"),
         ("trainer.v1.sampler.sync_refill_failed_groups=true", "sync_refill_failed_groups=True: Cobalt needs False"),
         ("actor_rollout_ref.actor.checkpoint.async_save=true", "checkpoint.async_save=True: Cobalt needs False"),
         (f"{POLICY}.rollout.agent.agent_loop_manager_class=my.Manager", "Cobalt needs cobalt.training.rollouts.Cobalt"),
@@ -255,7 +293,20 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         (f"{POLICY}.nccl_timeout=1800", "nccl_timeout: veRL 0.9.1 ignores it"),
         (f"{POLICY}.rollout.over_sample_rate=0.1", "over_sample_rate: veRL 0.9.1 ignores it"),
         ("trainer.default_hdfs_dir=hdfs://runs", "default_hdfs_dir: veRL 0.9.1 ignores it and saves to trainer.defa"),
-        (f"{POLICY}.model.lora.rank=8", f"lora.rank: give {POLICY}.model.lora_rank"),
+        (
+            f"{POLICY}.model.lora.rank=8",
+            f"lora.rank: veRL 0.9.1 reads it with Megatron alone; give {POLICY}.model.lora_ra",
+        ),
+        (f"{POLICY}.model.lora.alpha=64", "lora.alpha: veRL 0.9.1 reads it with Megatron alone; give"),
+        (f"{POLICY}.model.lora.target_modules=[q_proj]", "lora.target_modules: veRL 0.9.1 reads it with Megatron alo"),
+        (f"{POLICY}.rollout.multi_stage_wake_up=true", "multi_stage_wake_up: veRL 0.9.1 ignores it"),
+        (f"{POLICY}.rollout.multi_turn.enable=true", "enable: veRL 0.9.1 ignores it; the recipe says who plays turns"),
+        (f"{POLICY}.rollout.mode=sync", "rollout.mode: veRL 0.9.1 has no other"),
+        ("data.tokenizer=gpt2", f"data.tokenizer: veRL 0.9.1 ignores it; give {POLICY}.model.tokenizer_path"),
+        ("algorithm.use_pf_ppo=true", "algorithm.use_pf_ppo: it is of a critic, and Cobalt trains none"),
+        ("algorithm.lam=0.9", "algorithm.lam: it is of a critic"),
+        ("algorithm.gamma=0.9", "algorithm.gamma=0.9 is not read with algorithm.adv_estimator=grpo"),
+        ("trainer.critic_warmup=3", "trainer.critic_warmup: it is of a critic"),
         (f"{POLICY}.rollout.do_sample=false", "rollout.do_sample: veRL 0.9.1 ignores it and always samples"),
         (f"{POLICY}.rollout.val_kwargs.do_sample=false", f"give {POLICY}.rollout.val_kwargs.temperature=0"),
         ("data.gen_batch_size=8", "data.gen_batch_size: give data.train_batch_size"),
