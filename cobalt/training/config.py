@@ -6,6 +6,7 @@ veRL 0.9.1 would ignore, or Cobalt would overwrite, is refused.
 
 import os
 from collections.abc import Collection, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,24 +54,6 @@ NEEDED = {
 }
 IGNORES = "veRL 0.9.1 ignores it"
 OF_MEGATRON = "veRL 0.9.1 reads it with Megatron alone"
-LORA_OF_MEGATRON = {
-    "type": "lora",
-    "rank": 0,
-    "alpha": 32,
-    "dropout": 0.0,
-    "target_modules": ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"],
-    "exclude_modules": [],
-    "dropout_position": "pre",
-    "lora_A_init_method": "xavier",
-    "lora_B_init_method": "zero",
-    "a2a_experimental": False,
-    "dtype": None,
-    "adapter_path": None,
-    "freeze_vision_model": True,
-    "freeze_vision_projection": True,
-    "freeze_language_model": True,
-}
-"""Defaults of ``model.lora``, whose ``merge`` alone is read with FSDP."""
 NO_CRITIC = "it is of a critic, and Cobalt trains none"
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
 REPLACED = {
@@ -311,9 +294,11 @@ def _refuse_ignored(config: Any) -> None:
 
 
 def refuse_lora_of_megatron(model: Any, section: str) -> None:
-    """Raise ``InputError`` for settings of ``model.lora`` that veRL 0.9.1 does not read with FSDP."""
-    for name, default in LORA_OF_MEGATRON.items():
-        if model.lora[name] != default:
+    """Raise ``InputError`` for settings of ``model.lora``, of which veRL 0.9.1 reads ``merge`` alone with FSDP."""
+    verl: Any = find_spec("verl")
+    of_verl: Any = OmegaConf.load(Path(verl.origin).with_name("trainer") / "config/model/hf_model.yaml")
+    for name, default in of_verl.lora.items():
+        if name != "merge" and model.lora[name] != default:
             raise InputError(
                 f"{section}lora.{name}: {OF_MEGATRON}; give {section}lora_rank, lora_alpha, target_modules, "
                 "exclude_modules or lora_adapter_path"
