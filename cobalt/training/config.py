@@ -53,6 +53,7 @@ NEEDED = {
     "actor_rollout_ref.rollout.agent.agent_loop_manager_class": f"{ROOM}.rollouts.CobaltAgentLoopManager",
 }
 IGNORES = "veRL 0.9.1 ignores it"
+PER_GPU = "veRL 0.9.1 wants it for each GPU: NAME_per_gpu"
 OF_MEGATRON = "veRL 0.9.1 reads it with Megatron alone"
 NO_CRITIC = "it is of a critic, and Cobalt trains none"
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
@@ -66,6 +67,9 @@ REPLACED = {
     "actor_rollout_ref.actor.clip_ratio": (0.2, "give actor_rollout_ref.actor.clip_ratio_low and clip_ratio_high"),
     "actor_rollout_ref.actor.freeze_vision_tower": (False, IGNORES),
     "actor_rollout_ref.hybrid_engine": (True, IGNORES),
+    "actor_rollout_ref.actor.ppo_micro_batch_size": (None, PER_GPU),
+    "actor_rollout_ref.ref.log_prob_micro_batch_size": (None, PER_GPU),
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size": (None, PER_GPU),
     "actor_rollout_ref.nccl_timeout": (600, IGNORES),
     "actor_rollout_ref.model.mtp.enable_train": (False, OF_MEGATRON),
     "actor_rollout_ref.rollout.do_sample": (True, f"{IGNORES} and always samples"),

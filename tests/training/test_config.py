@@ -284,6 +284,7 @@ def test_settings_that_no_code_names_are_refused_or_known():
         (f"{POLICY}.actor.use_prefix_grouper=true", "use_prefix_grouper: veRL 0.9.1 ignores it; give cobalt.share_pro"),
         (f"{POLICY}.actor.grad_clip=0.5", f"grad_clip: veRL 0.9.1 ignores it; give {POLICY}.actor.optim.clip_grad"),
         (f"{POLICY}.actor.clip_ratio=0.1", f"clip_ratio: give {POLICY}.actor.clip_ratio_low and clip_ratio_high"),
+        (f"{POLICY}.actor.ppo_micro_batch_size=8", "ppo_micro_batch_size: veRL 0.9.1 wants it for each GPU: NAME_per"),
         (f"{POLICY}.nccl_timeout=1800", "nccl_timeout: veRL 0.9.1 ignores it"),
         (f"{POLICY}.rollout.over_sample_rate=0.1", "over_sample_rate: veRL 0.9.1 ignores it"),
         ("trainer.default_hdfs_dir=hdfs://runs", "default_hdfs_dir: veRL 0.9.1 ignores it and saves to trainer.defa"),
