@@ -3,14 +3,18 @@
 import inspect
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import fields
 from typing import Any, Protocol
 
 from cobalt.completion import Completion, Message, Sampling
 from cobalt.errors import CobaltError, InputError, raised
 from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
-from cobalt.inference.flags import InferenceConfig, LitellmConfig, SolveConfig
+from cobalt.inference.flags import InferenceConfig, LitellmConfig, OpenWeightConfig, SolveConfig
 from cobalt.sampler.packages import refuse_missing_packages
 from cobalt.sandbox.own_files import is_own, load_own
+
+FLAGS_OF = {"vllm": ("api_base", "request_timeout_s"), "hf": ("batch_size", "fp32")}
+"""Flags of ``OpenWeightConfig`` that one engine alone reads."""
 
 
 class Engine(Protocol):
@@ -36,8 +40,11 @@ def open_engine(flags: InferenceConfig | SolveConfig) -> AbstractAsyncContextMan
     """The engine that the flags name. Raises ``InputError`` if they name none, ``SetupError`` without its packages."""
     if isinstance(flags, LitellmConfig):
         return open_litellm_engine(flags)
-    if flags.fp32 and flags.engine != "hf":
-        raise InputError(f"--fp32 needs --engine hf, not {flags.engine}")
+    usual = {field.name: field.default for field in fields(OpenWeightConfig)}
+    for engine, names in FLAGS_OF.items():
+        for name in names:
+            if engine != flags.engine and getattr(flags, name) != usual[name]:
+                raise InputError(f"--{name} needs --engine {engine}, not {flags.engine}")
     if flags.engine == "vllm":
         return open_openai_engine(flags)
     if is_own(flags.engine):

@@ -6,7 +6,6 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from cobalt.completion import FINISH_CONTEXT, Sampling
 from cobalt.errors import InputError
 from cobalt.inference import huggingface
 from cobalt.inference.engines import open_engine
+from cobalt.inference.flags import OpenWeightConfig
 from cobalt.inference.huggingface import open_huggingface_engine
 from cobalt.prompts import prompt_tokens
 from cobalt.sampler import sampling
@@ -241,7 +241,15 @@ def test_sampling_stops_on_demand(model) -> None:
     assert finished == [0]
 
 
-def test_fp32_is_refused_where_it_would_do_nothing() -> None:
-    flags: Any = SimpleNamespace(engine="vllm", fp32=True)
-    with pytest.raises(InputError, match="--fp32 needs --engine hf, not vllm"):
-        open_engine(flags)
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"fp32": True}, "--fp32 needs --engine hf, not vllm"),
+        ({"batch_size": 8}, "--batch_size needs --engine hf, not vllm"),
+        ({"engine": "hf", "api_base": "http://there/v1"}, "--api_base needs --engine vllm, not hf"),
+        ({"engine": "own.py:Engine", "request_timeout_s": 9}, "--request_timeout_s needs --engine vllm, not own.py"),
+    ],
+)
+def test_a_flag_is_refused_where_it_would_do_nothing(flags: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        open_engine(OpenWeightConfig(**flags))
