@@ -158,6 +158,9 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
         if len(examples) < data.train_batch_size:  # veRL's loader gives whole batches only
             told = f"data.{name} hold only {len(examples)} examples of at most data.max_length={data.max_length} tokens"
             raise InputError(f"data.train_batch_size={data.train_batch_size}, but {told}")
+    if "val_files" in sets and (rest := len(sets["val_files"]) % data.train_batch_size):
+        told = f"of the last {rest} examples of data.val_files no loss is measured: veRL 0.9.1 takes whole batches of"
+        print(f"cobalt: {told} data.train_batch_size", file=sys.stderr, flush=True)
     # as veRL's sampler and loader count
     per_epoch = len(sets["train_files"]) // ranks // (data.train_batch_size // ranks)
     steps = trainer.total_training_steps or per_epoch * trainer.total_epochs

@@ -83,6 +83,14 @@ def test_long_examples_are_left_out_and_counted(examples, capsys):
     assert f"{counts['left_out']} examples of data.train_files are left out" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("batch", "rest"), [(10, 2), (16, 0)])
+def test_examples_whose_loss_is_not_measured_are_told(examples, capsys, batch, rest):
+    """veRL's issue 7464."""
+    checked(rft(examples, f"data.val_files={examples}", f"data.train_batch_size={batch}"))
+    told = f"of the last {rest} examples of data.val_files no loss is measured: veRL 0.9.1 takes whole batches"
+    assert (told in capsys.readouterr().err) == bool(rest)
+
+
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
