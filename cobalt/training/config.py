@@ -6,13 +6,13 @@ veRL 0.9.1 would ignore, or Cobalt would overwrite, is refused.
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from omegaconf import ListConfig, OmegaConf, open_dict
 
 from cobalt.errors import InputError
+from cobalt.training.composition import CONFIG_NAME, defaults
 from cobalt.training.settings import CPU_BACKEND, KEEP, MANAGER, ONLINE_LOOP, SEEDED_LOOP, gpus_of
 
 ROOM = "cobalt.training"
@@ -59,50 +59,44 @@ NO_CRITIC = "it is of a critic, and Cobalt trains none"
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
 REPLACED = {
     "actor_rollout_ref.actor.use_torch_compile": (
-        True,
-        f"{IGNORES}; give {ENGINES_COMPILE.format('actor')} and {ENGINES_COMPILE.format('ref')}",
+        f"{IGNORES}; give {ENGINES_COMPILE.format('actor')} and {ENGINES_COMPILE.format('ref')}"
     ),
-    "actor_rollout_ref.actor.use_prefix_grouper": (False, f"{IGNORES}; give cobalt.share_prompts"),
-    "actor_rollout_ref.actor.grad_clip": (1.0, f"{IGNORES}; give actor_rollout_ref.actor.optim.clip_grad"),
-    "actor_rollout_ref.actor.clip_ratio": (0.2, "give actor_rollout_ref.actor.clip_ratio_low and clip_ratio_high"),
-    "actor_rollout_ref.actor.freeze_vision_tower": (False, IGNORES),
-    "actor_rollout_ref.hybrid_engine": (True, IGNORES),
-    "actor_rollout_ref.actor.ppo_micro_batch_size": (None, PER_GPU),
-    "actor_rollout_ref.ref.log_prob_micro_batch_size": (None, PER_GPU),
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size": (None, PER_GPU),
-    "actor_rollout_ref.nccl_timeout": (600, IGNORES),
-    "actor_rollout_ref.model.mtp.enable_train": (False, OF_MEGATRON),
-    "actor_rollout_ref.rollout.do_sample": (True, f"{IGNORES} and always samples"),
-    "actor_rollout_ref.rollout.mode": ("async", "veRL 0.9.1 has no other"),
-    "actor_rollout_ref.rollout.over_sample_rate": (0, IGNORES),
-    "actor_rollout_ref.rollout.multi_stage_wake_up": (False, IGNORES),
-    "actor_rollout_ref.rollout.multi_turn.enable": (False, f"{IGNORES}; the recipe says who plays turns"),
-    "actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts": (None, IGNORES),
-    "actor_rollout_ref.rollout.val_kwargs.do_sample": (
-        True,
-        f"{IGNORES}; give actor_rollout_ref.rollout.val_kwargs.temperature=0",
-    ),
-    "algorithm.lam": (1.0, NO_CRITIC),
-    "algorithm.use_pf_ppo": (False, NO_CRITIC),
-    "data.tokenizer": (None, f"{IGNORES}; give actor_rollout_ref.model.tokenizer_path"),
-    "data.use_shm": (False, IGNORES),
-    "data.return_raw_input_ids": (False, IGNORES),
-    "data.gen_batch_size": (None, "give data.train_batch_size"),
-    "data.train_max_samples": (-1, "training takes whole files; give a shorter one"),
-    "trainer.balance_batch": (True, f"{IGNORES} and always balances"),
-    "trainer.critic_warmup": (0, NO_CRITIC),
-    "trainer.default_hdfs_dir": (None, f"{IGNORES} and saves to trainer.default_local_dir alone"),
-    "trainer.esi_redundant_time": (0, f"{IGNORES}; give trainer.save_freq"),
-    "trainer.ray_wait_register_center_timeout": (300, IGNORES),
-    "trainer.max_actor_ckpt_to_keep": (None, KEEP),
-    "trainer.remove_previous_ckpt_in_save": (None, KEEP),
-    "ray_kwargs.ray_init.address": (None, "give it as RAY_ADDRESS"),
+    "actor_rollout_ref.actor.use_prefix_grouper": f"{IGNORES}; give cobalt.share_prompts",
+    "actor_rollout_ref.actor.grad_clip": f"{IGNORES}; give actor_rollout_ref.actor.optim.clip_grad",
+    "actor_rollout_ref.actor.clip_ratio": "give actor_rollout_ref.actor.clip_ratio_low and clip_ratio_high",
+    "actor_rollout_ref.actor.freeze_vision_tower": IGNORES,
+    "actor_rollout_ref.hybrid_engine": IGNORES,
+    "actor_rollout_ref.actor.ppo_micro_batch_size": PER_GPU,
+    "actor_rollout_ref.ref.log_prob_micro_batch_size": PER_GPU,
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size": PER_GPU,
+    "actor_rollout_ref.nccl_timeout": IGNORES,
+    "actor_rollout_ref.model.mtp.enable_train": OF_MEGATRON,
+    "actor_rollout_ref.rollout.do_sample": f"{IGNORES} and always samples",
+    "actor_rollout_ref.rollout.mode": "veRL 0.9.1 has no other",
+    "actor_rollout_ref.rollout.over_sample_rate": IGNORES,
+    "actor_rollout_ref.rollout.multi_stage_wake_up": IGNORES,
+    "actor_rollout_ref.rollout.multi_turn.enable": f"{IGNORES}; the recipe says who plays turns",
+    "actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts": IGNORES,
+    "algorithm.lam": NO_CRITIC,
+    "algorithm.use_pf_ppo": NO_CRITIC,
+    "data.tokenizer": f"{IGNORES}; give actor_rollout_ref.model.tokenizer_path",
+    "data.use_shm": IGNORES,
+    "data.return_raw_input_ids": IGNORES,
+    "data.gen_batch_size": "give data.train_batch_size",
+    "data.train_max_samples": "training takes whole files; give a shorter one",
+    "trainer.balance_batch": f"{IGNORES} and always balances",
+    "trainer.critic_warmup": NO_CRITIC,
+    "trainer.default_hdfs_dir": f"{IGNORES} and saves to trainer.default_local_dir alone",
+    "trainer.esi_redundant_time": f"{IGNORES}; give trainer.save_freq",
+    "trainer.ray_wait_register_center_timeout": IGNORES,
+    "trainer.max_actor_ckpt_to_keep": KEEP,
+    "trainer.remove_previous_ckpt_in_save": KEEP,
+    "ray_kwargs.ray_init.address": "give it as RAY_ADDRESS",
     "global_profiler.global_tool_config.nsys.controller_nsight_options": (
-        {"trace": "cuda,nvtx,cublas,ucx", "cuda-memory-usage": "true", "cuda-graph-trace": "graph"},
-        "the main loop has no process of Ray's; run the command itself under nsys",
+        "the main loop has no process of Ray's; run the command itself under nsys"
     ),
 }
-"""Settings that veRL 0.9.1 does not read, or that do not go with Cobalt: the only value, and why or what to give."""
+"""Settings that veRL 0.9.1 does not read, or that do not go with Cobalt, and why or what to give."""
 OF_MANAGER = {
     "reward.reward_manager.source": "importlib",
     "reward.reward_manager.module.path": MANAGER_MODULE,
@@ -280,10 +274,10 @@ def _refuse_ignored(config: Any) -> None:
         for name, value in flat(config.get(section) or {}, f"{section}."):
             if value is not None:  # the default of all of them
                 refuse_moved(name)
-    for name, (default, told) in REPLACED.items():
-        if OmegaConf.select(config, name) != default:
-            raise InputError(f"{name}: {told}")
-    refuse_lora_of_megatron(config.actor_rollout_ref.model, "actor_rollout_ref.model.")
+    refuse_changed(config, CONFIG_NAME, REPLACED | lora_of_megatron(CONFIG_NAME, "actor_rollout_ref.model"))
+    if not config.actor_rollout_ref.rollout.val_kwargs.do_sample:  # recipes say true, veRL false
+        setting = "actor_rollout_ref.rollout.val_kwargs."
+        raise InputError(f"{setting}do_sample: {IGNORES}; give {setting}temperature=0")
     needed = dict(NEEDED)
     if has_own_manager(config):
         needed |= OF_MANAGER
@@ -297,16 +291,19 @@ def _refuse_ignored(config: Any) -> None:
             raise InputError(f"{name}={found}: Cobalt needs {value}")
 
 
-def refuse_lora_of_megatron(model: Any, section: str) -> None:
-    """Raise ``InputError`` for settings of ``model.lora``, of which veRL 0.9.1 reads ``merge`` alone with FSDP."""
-    verl: Any = find_spec("verl")
-    of_verl: Any = OmegaConf.load(Path(verl.origin).with_name("trainer") / "config/model/hf_model.yaml")
-    for name, default in of_verl.lora.items():
-        if name != "merge" and model.lora[name] != default:
-            raise InputError(
-                f"{section}lora.{name}: {OF_MEGATRON}; give {section}lora_rank, lora_alpha, target_modules, "
-                "exclude_modules or lora_adapter_path"
-            )
+def refuse_changed(config: Any, config_name: str, told: Mapping[str, str]) -> None:
+    """Raise ``InputError`` for the first of these settings that has not veRL's own value, and what is told of it."""
+    of_verl = defaults(config_name)
+    for name, why in told.items():
+        if OmegaConf.select(config, name) != OmegaConf.select(of_verl, name):
+            raise InputError(f"{name}: {why}")
+
+
+def lora_of_megatron(config_name: str, model: str) -> dict[str, str]:
+    """The settings of a model's section ``lora`` but ``merge``, which alone is read with FSDP, and what to give."""
+    why = f"{OF_MEGATRON}; give {model}.lora_rank, lora_alpha, target_modules, exclude_modules or lora_adapter_path"
+    lora = OmegaConf.select(defaults(config_name), f"{model}.lora")
+    return {f"{model}.lora.{name}": why for name in lora if name != "merge"}
 
 
 def _refuse_for_sglang(rollout: Any, model: Any) -> None:

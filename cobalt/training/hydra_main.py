@@ -16,13 +16,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
@@ -30,6 +28,7 @@ from omegaconf import OmegaConf
 from cobalt.cli.entry import exit_codes
 from cobalt.errors import EXIT_INTERRUPTED, InputError, SetupError
 from cobalt.records.training_run import TRACKER_NAME
+from cobalt.training.composition import CONFIG_NAME, composed, defaults
 from cobalt.training.config import refuse_moved
 from cobalt.training.console import quiet_console
 from cobalt.training.launch import checked, refuse_other_verl, train
@@ -74,7 +73,6 @@ Common settings (verl/config holds all of ours with their values, docs/training.
   cobalt.seed=N                                  of sampling on a CPU
 
 """ + OPTIONS.format(log="a progress bar on the console, everything else in FILE")
-CONFIG_NAME = "ppo_trainer"
 MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
 REAL = {"entropy_coeff", "temperature", "top_p"}
@@ -168,23 +166,6 @@ def hydra_command(
             sys.exit(EXIT_INTERRUPTED)
 
 
-def composed(overrides: Sequence[str], config_dir: Path | None, config_name: str = CONFIG_NAME, **options: Any) -> Any:
-    """veRL's configuration under ``overrides``. ``config_dir``: of our recipes and presets (``--config-dir``).
-
-    veRL is not imported: it chooses its platform as it is, by environment variables that the configuration decides.
-    """
-    search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
-    verl: Any = find_spec("verl")
-    with initialize_config_dir(str(Path(verl.origin).with_name("trainer") / "config"), version_base=None):
-        return compose(config_name, [*search, *overrides], **options)
-
-
-@cache
-def defaults(config_name: str) -> Any:
-    """veRL's own configuration, as dictionaries."""
-    return OmegaConf.to_container(composed([], None, config_name), resolve=True)
-
-
 def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None, config_name: str = CONFIG_NAME) -> None:
     """Raise ``InputError`` for the first setting that veRL, recipe and preset do not know and that is nearly another.
 
@@ -219,7 +200,8 @@ def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None, config_na
 
 def refuse_mistyped(config: Any, config_name: str = CONFIG_NAME) -> None:
     """Raise ``InputError`` for the first value of a composed configuration that is of another type than veRL's."""
-    for name, value, expected in _mismatches(OmegaConf.to_container(config), defaults(config_name)):
+    of_verl: Any = OmegaConf.to_container(defaults(config_name))
+    for name, value, expected in _mismatches(OmegaConf.to_container(config), of_verl):
         raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
 
 

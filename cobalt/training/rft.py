@@ -19,8 +19,8 @@ from cobalt.records.identity import model_identity
 from cobalt.records.manifest import refuse_unwritable, tell_other_origin
 from cobalt.records.training_run import resumed_step
 from cobalt.training.cluster import engine_variables
-from cobalt.training.config import ROOM, refuse_lora_of_megatron
-from cobalt.training.hydra_main import OPTIONS, defaults, hydra_command
+from cobalt.training.config import ROOM, lora_of_megatron, refuse_changed
+from cobalt.training.hydra_main import OPTIONS, hydra_command
 from cobalt.training.preflight import (
     DATA_FILES,
     as_list,
@@ -112,11 +112,8 @@ def refuse_ignored(config: Any) -> None:
             raise InputError(f"{name}={found}: cobalt rft needs {value}")
     if config.trainer.max_ckpt_to_keep is not None:
         raise InputError(f"trainer.max_ckpt_to_keep: {KEEP}")
-    refuse_lora_of_megatron(config.model, "model.")
-    of_verl = OmegaConf.create(defaults(CONFIG_NAME))
-    for name in IGNORED:
-        if (found := OmegaConf.select(config, name)) != OmegaConf.select(of_verl, name):
-            raise InputError(f"{name}={found} has no effect on cobalt rft: leave it out")
+    told = dict.fromkeys(IGNORED, "it has no effect on cobalt rft: leave it out")
+    refuse_changed(config, CONFIG_NAME, told | lora_of_megatron(CONFIG_NAME, "model"))
 
 
 def checked(config: Any, _given: Collection[str] = ()) -> Plan:
