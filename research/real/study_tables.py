@@ -55,6 +55,7 @@ ARMS = {
     "single_turn": "single-turn GRPO",
     "single_turn_21": "single-turn GRPO, 21 steps",
     "grpo_online": "GRPO-MT",
+    "grpo_online_on": "GRPO-MT, going on after success",
     "grpo_online_12": "GRPO-MT, 12 steps",
     "verpo_online": "VeRPO-MT",
     "dpo": "DPO",
@@ -88,6 +89,12 @@ RATES = {
         "cobalt_1e-6": ("Cobalt", "1e-6"),
         "cobalt": ("Cobalt", "3e-6"),
         "cobalt_1e-5": ("Cobalt", "1e-5"),
+        "grpo_online_1e-6": ("GRPO-MT", "1e-6"),
+        "grpo_online": ("GRPO-MT", "3e-6"),
+        "grpo_online_1e-5": ("GRPO-MT", "1e-5"),
+        "verpo_online_1e-6": ("VeRPO-MT", "1e-6"),
+        "verpo_online": ("VeRPO-MT", "3e-6"),
+        "verpo_online_1e-5": ("VeRPO-MT", "1e-5"),
     },
     SMALL: {
         "rft_3e-6": ("RFT", "3e-6"),
@@ -119,7 +126,7 @@ PARTLY = {
     "wrong_25": ARMS["wrong_25"],
 }
 """Trainings that were asked a part of the test problems, since their machine went back: label."""
-ONLINE = ("single_turn", "single_turn_21", "grpo_online", "grpo_online_12", "verpo_online")
+ONLINE = ("single_turn", "single_turn_21", "grpo_online", "grpo_online_on", "grpo_online_12", "verpo_online")
 """Arms that do not learn from stored conversations."""
 SECONDS_OF = {"rft_3e-6": "rft", "single_turn_21": "single_turn", "cobalt_21": "cobalt"}
 """Arm that shared its GPU: the one whose steps are as long, and whose training had a GPU alone."""
