@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from cobalt.errors import InputError, raised
 from cobalt.records import TestCases, id_key
-from cobalt.sandbox.checkers import checker_of
+from cobalt.sandbox.checkers import CHECKERS, checker_of
 
 Kind = Literal["swapped", "off_by_one", "other_problem", "truncated", "inconsistent"]
 TRIES = 200
@@ -60,16 +60,27 @@ SWAPPED = PerturbationSettings()
 
 
 def perturb(
-    tests: TestCases, seed: int, problem_id: Any, settings: PerturbationSettings = SWAPPED
+    tests: TestCases,
+    seed: int,
+    problem_id: Any,
+    settings: PerturbationSettings = SWAPPED,
+    checker: str | None = None,
 ) -> tuple[TestCases, TestCases] | None:
     """Give some public tests wrong outputs.
 
     Returns (the wrong tests, these followed by the other public tests), or None if the tests leave no room for it. The
     choice depends on (seed, id) alone, with ``other_problem`` on the donors too. Outputs count as different only if no
-    output checker takes one for the other; with a tolerance or a checker program that cannot be said, so none do.
+    output checker takes one for the other; with a tolerance or a checker of somebody's that cannot be said, so none
+    do. ``checker``: the executor's, for tests that name none.
     """
-    if tests.checker_program is not None or (tests.checker or "").startswith("float"):
+    checker = tests.checker or checker or "lcb"
+    if tests.checker_program is not None or checker not in CHECKERS or checker == "float":
         return None
+    same = [checker_of(name, tests.fn_name is not None) for name in {"lcb", checker}]  # lcb is the loosest
+
+    def wrong_for(right: str, shown: str) -> bool:
+        return not any(takes(right, shown) for takes in same)
+
     rng, count = random_of(seed, problem_id), settings.num_wrong
     wrong: dict[int, str] = {}
     if settings.kind == "swapped":
@@ -79,7 +90,7 @@ def perturb(
 
         def differ(cycle: Sequence[int]) -> bool:
             pairs = next_of(cycle).items()
-            return all(_differ(tests, tests.outputs_K[k], tests.outputs_K[after]) for k, after in pairs)
+            return all(wrong_for(tests.outputs_K[k], tests.outputs_K[after]) for k, after in pairs)
 
         cycle: Sequence[int] | None = None
         if count == 2:
@@ -92,7 +103,7 @@ def perturb(
         # Wrong outputs for the first tests, in a random order, that leave room for one.
         for k in rng.sample(range(len(tests)), len(tests)):
             candidates = _wrong_outputs(tests, k, rng, settings, id_key(problem_id))
-            output = next((text for text in candidates if _differ(tests, text, tests.outputs_K[k])), None)
+            output = next((text for text in candidates if wrong_for(tests.outputs_K[k], text)), None)
             if output is not None:
                 wrong[k] = output
             if len(wrong) == count:
@@ -179,9 +190,3 @@ def perturbed_fields(row: Mapping[str, Any], seed: int, perturbation: Perturbati
 def random_of(seed: int, problem_id: Any) -> random.Random:
     """Random numbers of one problem, wherever it stands in a file."""
     return random.Random(hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest())
-
-
-def _differ(tests: TestCases, one: str, other: str) -> bool:
-    """Whether neither the loosest checker nor that of the tests takes one for the other."""
-    names = {"lcb", tests.checker or "lcb"}
-    return not any(checker_of(name, tests.fn_name is not None)(one, other) for name in names)

@@ -318,13 +318,18 @@ def with_feedback(result: ExecutionResult, tests: TestCases) -> ResultRecord:
 def render_test_feedback(
     verdict: Verdict, input_text: str, output: str, expected: str, stderr: str = "", time_limit_s: float = 0
 ) -> str:
-    """Feedback on one test. ``stderr``: traceback of the user's program after a non-zero exit, else empty."""
+    """Feedback on one test. ``stderr``: traceback of the user's program after a non-zero exit, else empty.
+
+    A program that held too much memory may print the expected output, and end well: its feedback says why it failed.
+    """
     if verdict is Verdict.NO_PROGRAM:
         return NO_PROGRAM
     head = f"{INPUT_LABEL}{cut(input_text)}\n"
     if verdict is Verdict.TIME_LIMIT:
         return f"{head}TimeoutError: Program timed out after {time_limit_s:g} seconds."
     body = f"{head}{OUTPUT_LABEL}{cut(output)}\n"
+    if verdict is Verdict.MEMORY_LIMIT and not stderr.strip():
+        stderr = "MemoryError"
     if stderr.strip():
         return f"{body}Stderr:\n{cut(stderr)}"
     return f"{body}{EXPECTED_LABEL}{cut(expected)}"

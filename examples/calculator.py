@@ -9,6 +9,7 @@ is nothing but Python: whatever else is needed is imported inside the functions.
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 from pathlib import Path
@@ -52,12 +53,20 @@ def problems(number: int, seed: int = 0) -> list[dict[str, Any]]:
     return rows
 
 
-def holds(output: str, expected: str) -> bool:
-    """Whether the calculator's answer is as a test's statement says."""
-    kind, _, value = expected.partition(" ")
+def number(output: str) -> float:
+    """The calculator's answer; infinite for what is none, as no result of a calculation is."""
     try:
         answer = float(output)
     except ValueError:
+        return math.inf
+    return math.inf if math.isnan(answer) else answer
+
+
+def holds(output: str, expected: str) -> bool:
+    """Whether the calculator's answer is as a test's statement says."""
+    kind, _, value = expected.partition(" ")
+    answer = number(output)
+    if math.isinf(answer):
         return False
     known = {"odd": answer % 2, "digits": len(str(int(abs(answer)))), "is": answer}
     return answer < float(value) if kind == "below" else known[kind] == float(value)
@@ -75,10 +84,7 @@ async def compute_score(
     if code is not None:
         result = await batch.execute(code, tests)
         rate, wanted = result.pass_rate or 0.0, float(tests.outputs_K[-1].removeprefix("is "))
-        try:
-            near = 1 / (1 + abs(float(result.outputs[-1]) - wanted) / wanted)
-        except ValueError:
-            near = 0.0
+        near = 1 / (1 + abs(number(result.outputs[-1]) - wanted) / max(wanted, 1))
     right = float(rate == 1)
     reward = right if right or batch.validate else 0.5 * near
     return {"score": reward, "acc": right, "pass_rate": rate, "reward_near": near}

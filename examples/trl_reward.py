@@ -16,7 +16,7 @@ from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportPrivateImportUs
 
 from cobalt.extraction import extract_code
 from cobalt.records import read_jsonl
-from cobalt.rewards import CountTokens, tokenizer_counter, training_reward
+from cobalt.rewards import CountTokens, Thinking, thinking_of, tokenizer_counter, training_reward
 from cobalt.sandbox import Executor
 
 COLUMNS = ("test_cases", "prev_best_pass_rate")
@@ -27,6 +27,7 @@ async def cobalt(
     test_cases: list[str],
     prev_best_pass_rate: list[float],
     count_tokens: CountTokens,
+    thinking: Thinking,
     **_: Any,
 ) -> list[float | None]:
     """The rewards. None where the infrastructure failed: TRL gives such a completion no advantage."""
@@ -37,7 +38,7 @@ async def cobalt(
     rewards: list[float | None] = []
     for response, code, result, best in zip(responses, codes, results, prev_best_pass_rate, strict=True):
         rate = None if code is None else result.pass_rate
-        reward = training_reward(response, rate, best, count_tokens).total
+        reward = training_reward(response, rate, best, count_tokens, thinking=thinking).total
         rewards.append(None if result.infra_error is not None else reward)
     return rewards
 
@@ -77,7 +78,8 @@ def main(config: TrainConfig) -> GRPOTrainer:
         bf16=torch.cuda.is_available(),
         use_cpu=not torch.cuda.is_available(),
     )
-    reward: Any = partial(cobalt, count_tokens=tokenizer_counter(AutoTokenizer.from_pretrained(config.model)))
+    tokenizer = AutoTokenizer.from_pretrained(config.model)
+    reward: Any = partial(cobalt, count_tokens=tokenizer_counter(tokenizer), thinking=thinking_of(tokenizer))
     trainer = GRPOTrainer(config.model, reward, settings, Dataset.from_list(rows))
     trainer.train()
     return trainer

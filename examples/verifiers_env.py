@@ -18,7 +18,7 @@ from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
 from cobalt.prompts import described, feedback_message, feedback_to_policy, first_messages, prompts_of, with_feedback
 from cobalt.records import read_jsonl
-from cobalt.rewards import tokenizer_counter, training_reward
+from cobalt.rewards import thinking_of, tokenizer_counter, training_reward
 from cobalt.sandbox import Executor, TestCases
 
 __all__ = ["CobaltEnv", "CobaltTaskset", "OneAnswer"]
@@ -77,7 +77,8 @@ class CobaltEnv(vf.Env[CobaltConfig]):
     async def run(self, task: Problem, agents: vf.Agents) -> None:
         prompts = prompts_of(task.data.prompts)
         messages, best = first_messages(task.data.instruction, prompts), 0.0
-        count_tokens = tokenizer_counter(load_tokenizer(self.config.tokenizer or agents.policy.config.model))
+        tokenizer = load_tokenizer(self.config.tokenizer or agents.policy.config.model)
+        count_tokens, thinking = tokenizer_counter(tokenizer), thinking_of(tokenizer)
         public, tests = TestCases.parse(task.data.public_test_cases), TestCases.parse(task.data.test_cases)
         for _ in range(self.config.num_turns + 1):
             prompted = ProblemData(**{**dict(task.data), "prompt": messages})
@@ -89,7 +90,7 @@ class CobaltEnv(vf.Env[CobaltConfig]):
             rate = judged.pass_rate
             if rate is None or shown.infra_error is not None:  # no verdict: the episode fails, and can be run again
                 raise InfraError(judged.infra_error or shown.infra_error or "")
-            parts = training_reward(response, None if code is None else rate, best, count_tokens)
+            parts = training_reward(response, None if code is None else rate, best, count_tokens, thinking=thinking)
             trace.record_reward("cobalt", parts.total)
             trace.record_metric("pass_rate", rate)
             best = max(best, rate)

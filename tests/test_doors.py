@@ -20,7 +20,7 @@ from cobalt.prompts import (
 )
 from cobalt.records import TestCases, write_jsonl
 from cobalt.records.manifest import manifest_path
-from cobalt.rewards import tokenizer_counter, training_reward
+from cobalt.rewards import Thinking, thinking_of, tokenizer_counter, training_reward
 from cobalt.sandbox import ExecutionResult, Executor
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,10 +41,10 @@ def answer(program: str) -> str:
     return f"<think>so</think>\n```python\n{program}\n```"
 
 
-def count_tokens() -> Any:
+def minicoders_tokenizer() -> Any:
     from transformers import AutoTokenizer
 
-    return tokenizer_counter(AutoTokenizer.from_pretrained(MINICODER))
+    return AutoTokenizer.from_pretrained(MINICODER)
 
 
 async def episode_of(
@@ -73,9 +73,10 @@ async def test_an_episode_has_the_prompts_and_rewards_of_cobalt(tmp_path: Path, 
     texts = iter([*map(answer, programs)])
     episode, prompts = await episode_of(tmp_path, monkeypatch, lambda *_: ("ok", {"text": next(texts)}), 2)
     assert episode.ok and [trace.metrics["pass_rate"] for trace in episode.traces] == [0.2, 1, 1]
-    counter = count_tokens()
+    tokenizer = minicoders_tokenizer()
+    counter, thinking = tokenizer_counter(tokenizer), thinking_of(tokenizer)
     expected = [
-        training_reward(answer(program), rate, best, counter).total
+        training_reward(answer(program), rate, best, counter, thinking=thinking).total
         for program, rate, best in zip(programs, [0.2, 1, 1], [0, 0.2, 1], strict=True)
     ]
     assert [trace.reward for trace in episode.traces] == pytest.approx(expected)
@@ -125,16 +126,18 @@ async def test_minicoder_plays_an_episode(tmp_path: Path, monkeypatch) -> None:
     assert all("```python" in trace.last_reply and -1 <= trace.reward <= 1 for trace in episode.traces)
 
 
-async def test_the_reward_for_trl(monkeypatch) -> None:
+@pytest.mark.parametrize("thinking", ["required", "none"])
+async def test_the_reward_for_trl(monkeypatch, thinking: Thinking) -> None:
     pytest.importorskip("trl")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     import trl_reward
 
     texts = [answer(RIGHT), answer("print(3)"), "nothing"]
-    columns = {"test_cases": [ALL.to_json()] * 3, "prev_best_pass_rate": [0.2] * 3, "count_tokens": count_tokens()}
+    columns = {"test_cases": [ALL.to_json()] * 3, "prev_best_pass_rate": [0.2] * 3}
+    columns |= {"count_tokens": tokenizer_counter(minicoders_tokenizer()), "thinking": thinking}
     completions = [[{"role": "assistant", "content": text}] for text in texts]
     expected = [
-        training_reward(text, rate, 0.2, columns["count_tokens"]).total
+        training_reward(text, rate, 0.2, columns["count_tokens"], thinking=thinking).total
         for text, rate in zip(texts, [1, 0.2, None], strict=True)
     ]
     assert await trl_reward.cobalt(completions, **columns) == expected

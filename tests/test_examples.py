@@ -134,6 +134,9 @@ def test_another_domain_has_feedback_of_its_own(sums: Path) -> None:
         ("12", "below 20", True),
         ("12.0", "is 12", True),
         ("", "is 0", False),
+        ("inf", "below 20", False),
+        ("-1e999", "below 20", False),
+        ("nan", "digits 3", False),
     ],
 )
 def test_the_calculators_check(printed: str, statement: str, expected: bool) -> None:
@@ -141,7 +144,8 @@ def test_the_calculators_check(printed: str, statement: str, expected: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("printed", "validate", "reward"), [("20", False, 1.0), ("30", False, 1 / 3), ("30", True, 0.0), ("x", False, 0.0)]
+    ("printed", "validate", "reward"),
+    [("20", False, 1.0), ("30", False, 1 / 3), ("30", True, 0.0), ("x", False, 0.0), ("nan", False, 0.0)],
 )
 def test_the_calculators_reward_is_larger_near_the_result(printed: str, validate: bool, reward: float) -> None:
     compute_score = load_own("examples/calculator.py:compute_score")

@@ -44,6 +44,7 @@ def mbpp(row: Record) -> Record:
         setup = text_of(row, "test_setup_code", optional=True)
         reference = "\n".join([*_list(row, "test_imports", str), setup, text_of(row, "code")])
         asserts = _list(row, "test_list", str) + _list(row, "challenge_test_list", str)
+        row = _with_inputs(row)
     found, functions = _asserts(_tree("\n".join(asserts))), _functions(reference)
     called = (_callee(node) for one in found for node in ast.walk(one) if _callee(node) in functions)
     name = next(called, None) or text_of(row, "entry_point", optional=True)
@@ -56,7 +57,7 @@ def mbpp(row: Record) -> Record:
 
 def humaneval(row: Record) -> Record:
     """HumanEval, original or of EvalPlus: the statement is the beginning of the program."""
-    prompt, name = text_of(row, "prompt"), text_of(row, "entry_point")
+    row, prompt, name = _with_inputs(row), text_of(row, "prompt"), text_of(row, "entry_point")
     reference = prompt + text_of(row, "canonical_solution")
     calls = [] if "base_input" in row and not row.get("test") else _calls_of_check(row, name, reference)
     return _raw("humaneval", row, f"Complete this Python function:\n\n{prompt}", name, reference, calls)
@@ -147,6 +148,28 @@ def _calls_of_check(row: Record, name: str, reference: str) -> list[Call | None]
     function, candidate = _functions(reference).get(name), check.args.args[0].arg
     found = [one for one in _asserts(check) if not isinstance(one.test, ast.Constant)]
     return [_call(one, candidate, name, function) for one in found]
+
+
+def _with_inputs(row: Record) -> Record:
+    """EvalPlus' rows on the hub as those of its files, whose references tell the outputs.
+
+    There ``test`` assigns ``inputs`` and calls ``assertion(output, expected, atol)`` for each.
+    """
+    written: list[ast.expr] = []
+    limit = None
+    for node in ast.walk(_tree(text_of(row, "test", optional=True))):
+        match node:
+            case ast.Assign([ast.Name("inputs")], ast.List(written)):
+                pass
+            case ast.Call(ast.Name("assertion"), [_, _, ast.Constant(limit)]):
+                pass
+    if "base_input" in row or not written or limit is None:
+        return row
+    inputs: list[Any] = []
+    for arguments in written:
+        with suppress(*_NO_LITERAL):
+            inputs.append(ast.literal_eval(arguments))
+    return {**row, "test": None, "base_input": inputs, "atol": limit}
 
 
 def _raw(source: str, row: Record, question: str, name: str, reference: str, calls: list[Call | None]) -> Record:

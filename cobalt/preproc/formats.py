@@ -36,18 +36,23 @@ files = {{"input.txt": case["input"], "correct_output.txt": case["expected"], "s
 opened = builtins.open
 
 
-def open_text(file, *arguments, **named):
-    return io.StringIO(files[str(file)]) if str(file) in files else opened(file, *arguments, **named)
+def open_text(file, mode="r", *arguments, **named):
+    if str(file) not in files:
+        return opened(file, mode, *arguments, **named)
+    return io.BytesIO(files[str(file)].encode()) if "b" in mode else io.StringIO(files[str(file)])
 
 
 builtins.open = io.open = open_text
 sys.argv = ["checker.py", *files]
 said = io.StringIO()
-with contextlib.redirect_stdout(said), contextlib.suppress(Exception, SystemExit):
+with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
     exec(compile({source!r}, "checker.py", "exec"), {{"__name__": "__main__"}})
+if not said.getvalue().split():
+    raise SystemExit("the checker printed no score")
 print("accepted" if said.getvalue().split() in (["1"], ["1.0"]) else "rejected")
 """
-"""A checker of open-r1 as a checker program: it gets its three files' names, and prints 1 for a right output."""
+"""A checker of open-r1 as a checker program: it gets its three files' names, and prints 1 for a right output. One that
+raises or prints nothing has not judged: the sandbox asks it about the expected output then (docs/sandbox.md)."""
 
 
 def taco(row: Record) -> Record:

@@ -50,7 +50,8 @@ class PerturbationConfig(UploadConfig, ReadConfig):
 def main(config: PerturbationConfig) -> None:
     """Perturb ``config.input_file``; two kinds of problems are dropped and counted.
 
-    Those whose public tests leave no room for it (for the swap: all outputs are equal), and those that say
+    Those whose public tests leave no room for it (for the swap: the checker takes all outputs for one; with tolerances
+    or a checker of one's own that cannot be said, so these are dropped, too), and those that say
     ``fully_specified: false``: where a rule can only be learned from a test, fitting a wrong test is rational.
     """
     inputs, outputs = [config.input_file], [config.output_file]
@@ -80,7 +81,8 @@ def main(config: PerturbationConfig) -> None:
     except ValueError as error:
         raise InputError(f"--kind {config.kind} --count {config.count}: {error}") from None
 
-    change, content = partial(perturb, settings=settings), {}
+    origin = origin_of(config.input_file)
+    change, content = partial(perturb, settings=settings, checker=origin.get("checker")), {}
     if config.perturbation is not None:
         if (config.kind, config.count) != (SWAPPED.kind, SWAPPED.count):
             raise InputError("--perturbation and --kind or --count exclude each other")
@@ -111,6 +113,6 @@ def main(config: PerturbationConfig) -> None:
             hidden = f"{counts['dropped_hidden_rule']} say fully_specified: false"
             problem = f"none of its {counts['read']} problems can be perturbed so; {hidden}"
             raise InputError.at(config.input_file, None, problem)
-        run.counts, run.origin = dict(counts), origin_of(config.input_file)
+        run.counts, run.origin = dict(counts), origin
     print_summary(f"Perturbed problems: {config.output_file}", counts)
     publish("Problems with perturbed public tests", "run_perturbation.py", outputs, inputs, config.push_to_hub)

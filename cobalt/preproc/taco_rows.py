@@ -60,7 +60,7 @@ class TacoRules:
     min_alphanumeric: int = 100
     """Fewest letters and digits in the statement."""
     shortest_tests: int = 5
-    """Tests with the shortest inputs that are kept."""
+    """Tests with the shortest inputs that are kept, or as many as become public if those are more."""
     longest_tests: int = 15
     """Tests with the longest inputs that are kept."""
     public_tests: int = 4
@@ -170,8 +170,9 @@ def prepare(
     # The tests by length of input: the shortest and the longest. Equal lengths keep the order of the row.
     lengths_K = [len(text) for text in tests.inputs_K]
     ranked = sorted(range(len(tests)), key=lengths_K.__getitem__)
-    if len(ranked) > rules.shortest_tests + rules.longest_tests:
-        ranked = ranked[: rules.shortest_tests] + ranked[-rules.longest_tests :]
+    shortest = max(rules.shortest_tests, rules.public_tests)
+    if len(ranked) > shortest + rules.longest_tests:
+        ranked = ranked[:shortest] + ranked[-rules.longest_tests :]
     used = ("input_output", "solutions", "left_out", SEVERAL_ANSWERS, GENERATED)
     fields = {name: value for name, value in row.items() if name not in used}
     fields["instruction"] = problem_instruction(question, tests.fn_name, starter_code, prompts)

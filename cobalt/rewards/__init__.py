@@ -7,9 +7,10 @@ from cobalt.rewards.parts import (
     RewardParts,
     Thinking,
     penalised,
+    thinking_of,
     training_reward,
     validation_reward,
 )
 
 __all__ = ["PAPER", "CountTokens", "RewardConstants", "RewardParts", "o200k_counter", "penalised", "tokenizer_counter"]
-__all__ += ["Thinking", "training_reward", "validation_reward"]
+__all__ += ["Thinking", "thinking_of", "training_reward", "validation_reward"]

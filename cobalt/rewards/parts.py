@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from cobalt.extraction import DEFAULT_RULE, THINK_END, Rule, answer_of
 from cobalt.fences import blocks_of
@@ -13,6 +13,14 @@ from cobalt.rewards.repetition import has_repetition
 
 Thinking = Literal["required", "optional", "none"]
 """How many ``</think>`` a well-formed response has: exactly one (the paper's rule), at most one, or none."""
+
+
+def thinking_of(tokenizer: Any) -> Thinking:
+    """A policy thinks whose chat template holds ``</think>``, or that has a token for it."""
+    thinks = THINK_END in str(tokenizer.chat_template) or THINK_END in tokenizer.get_vocab()
+    return "required" if thinks else "none"
+
+
 BLOCK_START = "```python"
 BLOCK_END = "\n```"
 

@@ -7,7 +7,7 @@ error of at most the tolerance (one millionth). ``FILE.py:NAME``: a function of 
 
 What a function returns is a JSON value. ``exact`` and ``lcb`` compare it as Python's ``==`` does, except that
 ``true`` is not ``1``. ``float`` compares the numbers in it within the tolerance, ``unordered`` its lists in any order,
-at every level.
+at every level, unless the expected value tells that the order inside counts.
 """
 
 import json
@@ -134,10 +134,20 @@ def same_value(output: str, expected: str, same: Callable[[Any, Any], bool] = eq
 def unordered_value(output: str, expected: str) -> bool:
     """The same, with the members of every list in any order. A set is such a list.
 
+    Where members of the expected list differ in nothing but the order inside them, as permutations do, that order
+    counts.
+
     >>> unordered_value('[[2, 1], {"a": []}]', '[{"a": []}, [1, 2]]'), unordered_value("[1, 1, 2]", "[1, 2, 2]")
     (True, False)
+    >>> unordered_value("[[1, 2], [1, 2]]", "[[2, 1], [1, 2]]"), unordered_value("[[1, 2], [2, 1]]", "[[2, 1], [1, 2]]")
+    (False, True)
     """
     ours, theirs = _values(output, expected)
+    if isinstance(theirs, list) and isinstance(ours, list | _Set):
+        as_given = Counter(_canonical(member, in_order=True) for member in theirs)
+        if len(as_given) > len(set(map(_canonical, theirs))):
+            members = ours if isinstance(ours, list) else ours.members
+            return Counter(_canonical(member, in_order=True) for member in members) == as_given
     return _canonical(ours) == _canonical(theirs)
 
 
@@ -212,8 +222,8 @@ def _unmarked(value: dict[str, Any]) -> Any:
     return made(value[kind]) if made is not None and type(value[kind]) is written else value
 
 
-def _canonical(value: Any) -> str:
-    """A text that is the same for values which are equal with their lists in any order."""
+def _canonical(value: Any, in_order: bool = False) -> str:
+    """A text that is the same for values which are equal with their lists in any order, or ``in_order``."""
     waiting, texts = [value], list[str]()
     while waiting:  # without recursion; a tuple stands behind the members that it is made of
         one = waiting.pop()
@@ -222,7 +232,8 @@ def _canonical(value: Any) -> str:
             first = len(texts) - count
             members = texts[first:] if keys is None else map("{}:{}".format, keys, texts[first:])
             ends = "[]" if keys is None else "{}"
-            texts[first:] = [f"{ends[0]}{','.join(sorted(members))}{ends[1]}"]
+            ordered = members if in_order and keys is None else sorted(members)
+            texts[first:] = [f"{ends[0]}{','.join(ordered)}{ends[1]}"]
         elif isinstance(one, list | _Set):
             members = one if isinstance(one, list) else one.members
             waiting += [(None, len(members)), *members]

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from cobalt.errors import CobaltError, InputError, raised
-from cobalt.extraction import THINK_END, extract_code
-from cobalt.rewards import CountTokens, Thinking, o200k_counter, tokenizer_counter
+from cobalt.extraction import extract_code
+from cobalt.rewards import CountTokens, Thinking, o200k_counter, thinking_of, tokenizer_counter
 from cobalt.training.scoring import BATCH, Batch, RewardSettings, Score, is_finished, last_program, service_errors
 
 TURN, SOLVED_BEFORE, REPEATS = "turn", "solved_before", "repeats"
@@ -33,11 +33,8 @@ class ResponseScorer:
         """``reward_kwargs``: ``RewardSettings``; ``source_key``: ``data.reward_fn_key``. Raises ``InputError``."""
         self.settings = RewardSettings.read(reward_kwargs)
         self.tokenizer, self.compute_score, self.source_key = tokenizer, compute_score, source_key
-        # a policy thinks whose chat template holds </think>, or that has a token for it
-        thinks = THINK_END in str(tokenizer.chat_template) or THINK_END in tokenizer.get_vocab()
-        self.thinking: Thinking = "required" if thinks else "none"
-        if self.settings.thinking != "auto":
-            self.thinking = self.settings.thinking
+        chosen = self.settings.thinking
+        self.thinking: Thinking = thinking_of(tokenizer) if chosen == "auto" else chosen
         # veRL binds the user's function to its constants as partial(call, function, constants). ``call`` takes any
         # arguments, so only the function itself tells whether it wants the batch.
         function = compute_score

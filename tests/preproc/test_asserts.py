@@ -163,6 +163,44 @@ def test_evalplus_inputs_get_the_outputs_of_the_canonical_solution(tmp_path: Pat
     assert (flags['"a"'], flags['"def"']) == (False, True)
 
 
+CHECKED = """
+import numpy as np
+
+def assertion(out, exp, atol):
+    assert out == exp or np.allclose(out, exp, atol=atol)
+
+{head}inputs = {inputs}
+{results}
+for i, (inp, exp) in enumerate(zip(inputs, results)):
+    {checked}
+"""
+"""How EvalPlus writes the tests of its sets on the hub."""
+
+
+def test_rows_of_evalplus_on_the_hub_have_the_inputs_of_their_tests(tmp_path: Path) -> None:
+    words = [["h" * i] for i in range(12)]
+    results = f"results = {[word + '!' for (word,) in words]}"
+    test = CHECKED.format(head="", inputs=words, results=results, checked="assertion(candidate(*inp), exp, 0.01)")
+    test = test.replace("\ninputs", "\ndef check(candidate):\n    inputs").replace("\nresults", "\n    results")
+    test = test.replace("\nfor", "\n    for").replace("    assertion(cand", "        assertion(cand")
+    ((record,), _) = imported("humaneval", write_rows(tmp_path / "hub.jsonl", [humaneval(test=test)]))
+    tests = TestCases.parse(record["test_cases"])
+    told = zip(tests.inputs_K, tests.outputs_K, record["generated"], strict=True)
+    given = {text: output for text, output, is_generated in told if not is_generated}
+    assert len(given) > 4 and given.items() <= {(f'"{word}"', f'"{word}!"') for (word,) in words}
+    assert tests.checker == "float 0.01"
+
+    pairs = [[[[1, 4 + i]], 2] for i in range(9)]
+    plain = {"head": "from math import inf\n", "inputs": f"[{str(pairs)[1:-1]}, [[inf], 2]]"}
+    checked = CHECKED.format(results="", checked="assertion(widest(*inp), ref_func(*inp), 0)", **plain)
+    made = asserts.mbpp(mbpp(test=checked))["input_output"]
+    assert len(made["inputs"]) == 4 and made[asserts.UNANSWERED] == [[f"[[1, {4 + i}]]\n2", False] for i in range(9)], (
+        "no infinity, which JSON does not have"
+    )
+    other = CHECKED.format(results="", checked="assert near(widest(*inp), inp)", **plain)
+    assert asserts.mbpp(mbpp(test=other))["input_output"][asserts.UNANSWERED] == []
+
+
 def test_mbpp_of_evalplus_has_inputs_and_asserts_in_its_prompt(tmp_path: Path) -> None:
     inputs = [[[[1, 4 + i]], 2] for i in range(9)]
     fields = {"task_id": "Mbpp/9", "entry_point": "widest", "canonical_solution": RIGHT, "atol": 0}
@@ -283,6 +321,14 @@ def test_images_and_public_tests_have_flags(tmp_path: Path, service: FakeService
     assert len(TestCases.parse(record["public_test_cases"])) == 2
     assert run_cobalt("data", "import", "taco", source, "-o", tmp_path / "x.jsonl", "--public_tests", 8) == 2
     assert "--min_tests 8: must be greater than or equal to 9" in one_complaint(capsys)
+    inputs = [f"{10 ** (i % 40)}\n" for i in range(40)]
+    (tmp_path / "many").mkdir()
+    many = raw(solutions=["right"], input_output=json.dumps({"inputs": inputs, "outputs": ["1"] * 40}))
+    ((record,), _) = imported(
+        "taco", write_rows(tmp_path / "many" / "in.jsonl", [many]), "--public_tests", 20, "--min_tests", 21
+    )
+    public, hidden = (TestCases.parse(record[f"{kind}_test_cases"]) for kind in ("public", "hidden"))
+    assert [public.inputs_K, hidden.inputs_K] == [tuple(inputs[:20]), tuple(inputs[25:])]
 
 
 @pytest.mark.slow

@@ -327,6 +327,22 @@ def test_codeforces_checkers_in_python_judge_and_what_cannot_run_is_counted(tmp_
     assert asyncio.run(run()) == [True, False, False, False]
 
 
+def test_a_codeforces_checker_that_cannot_judge_is_no_verdict(tmp_path: Path) -> None:
+    """It may read its files as bytes, and fail for a wrong output; one that always fails tells nothing of programs."""
+    in_bytes = CHECKER.replace("open(name)", 'open(name, "rb")').replace("print(1", "int(shown[0]); print(1")
+    checkers = [in_bytes, "import no_such_module", "pass"]
+    rows = [codeforces(id=f"{i}/A", description=f"{i} {codeforces()['description']}") for i in range(3)]
+    rows = [{**row, "generated_checker": checker} for row, checker in zip(rows, checkers, strict=True)]
+    records, _ = imported("codeforces", write_rows(tmp_path / "in.jsonl", rows))
+
+    async def run() -> list[tuple[bool, bool]]:
+        async with Executor(workers=1) as executor:
+            asked = [(code, record["test_cases"]) for record in records for code in (RIGHT, "print('x')")]
+            return [(result.infra_error is None, result.solved) for result in await executor.run_many(asked)]
+
+    assert asyncio.run(run()) == [(True, True), (True, False), *[(False, False)] * 4]
+
+
 def test_rows_that_are_not_code_are_counted_and_our_own_parquet_is_read(tmp_path: Path) -> None:
     own = verl(prompt=first_messages(problem_instruction(STATEMENT.replace("apples", "pears"))))
     parts = [{"type": "text", "text": STATEMENT[:50]}, {"type": "text", "text": STATEMENT[50:]}]

@@ -35,6 +35,21 @@ def test_clean_fields_stay_and_what_is_dropped_is_counted(tmp_path: Path) -> Non
     assert (counts["dropped_equal_outputs"], counts["dropped_hidden_rule"], counts["written"]) == (1, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("checker", "dropped"), [("exact", 0), ("unordered", 1), ("float 0.1", 2), ("own.py:holds@1234", 2)]
+)
+def test_a_right_program_passes_no_wrong_test_by_the_checker_of_the_file(
+    tmp_path: Path, checker: str, dropped: int
+) -> None:
+    rows = [problem(0, ["1\n2", "2\n1"] * 2), problem(1, list("abcd"))]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    (tmp_path / "in.jsonl.manifest.json").write_text(json.dumps({"origin": {"checker": checker}}))
+    code = run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl")
+    assert code == (2 if dropped == 2 else 0)
+    if dropped < 2:
+        assert [row["id"] for row in read_rows(tmp_path / "out.jsonl")] == [0, 1][dropped:]
+
+
 @pytest.mark.parametrize("kind", ["swapped", "other_problem"])
 def test_seed_and_row_decide_wherever_the_row_stands(tmp_path: Path, kind: str) -> None:
     rows = [problem(i, [f"{i}{k}" for k in range(4)]) for i in range(6)]

@@ -92,6 +92,9 @@ async def test_limits_of_a_problem_hold_beside_those_of_the_executor():
             result = await executor.run(code, {**tests, **limit})
             assert result.verdicts == (verdict,), (code, limit)
             assert result.cpu_limit_s == min(limit.get("time_limit", 2), 2)
+            if verdict is Verdict.MEMORY_LIMIT:  # and not that 1 is no 1
+                (feedback,) = with_feedback(result, TestCases.parse(tests)).feedback
+                assert "MemoryError" in feedback and "Expected Output" not in feedback
 
 
 def test_a_memory_limit_of_a_problem_is_memory_and_not_address_space(sandbox):
