@@ -77,6 +77,7 @@ REPLACED = {
     "actor_rollout_ref.rollout.multi_stage_wake_up": IGNORES,
     "actor_rollout_ref.rollout.multi_turn.enable": f"{IGNORES}; the recipe says who plays turns",
     "actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts": IGNORES,
+    "algorithm.filter_groups.max_num_gen_batches": IGNORES,
     "algorithm.lam": NO_CRITIC,
     "algorithm.use_pf_ppo": NO_CRITIC,
     "data.tokenizer": f"{IGNORES}; give actor_rollout_ref.model.tokenizer_path",
@@ -124,6 +125,8 @@ NOT_SGLANG = {
     "quantization_config_file": None,
 }
 """Settings of ``rollout`` that veRL 0.9.1 does not pass to SGLang, and their defaults."""
+LOSS_TYPE = "ppo_clip"
+"""veRL's default of ``rollout_correction.loss_type``."""
 LOOPS = 8
 """Processes of agent loops: veRL's default for any number of GPUs, ours for each. A response takes one 5 to 8 ms."""
 EQUAL_DRAWS = ("enable_deterministic_inference", "rl_on_policy_target")
@@ -192,11 +195,20 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     if rollout.name == SGLANG:
         _refuse_for_sglang(rollout, model)
     correction = config.algorithm.rollout_correction or {}
+    if correction.get("loss_type", LOSS_TYPE) != LOSS_TYPE:
+        raise InputError(
+            f"algorithm.rollout_correction.loss_type: {IGNORES}; give actor_rollout_ref.actor.policy_loss.loss_mode"
+        )
     for name in ("rollout_is", "rollout_rs", "bypass_mode"):
         if correction.get(name) and not rollout.calculate_log_probs:
             raise InputError(
                 f"algorithm.rollout_correction.{name}={correction[name]} needs"
                 " actor_rollout_ref.rollout.calculate_log_probs=true"
+            )
+        if name != "bypass_mode" and correction.get(name) and correction.get("bypass_mode"):
+            raise InputError(
+                f"algorithm.rollout_correction.{name}={correction[name]} is not read with"
+                " algorithm.rollout_correction.bypass_mode=true"
             )
     if on_cpu:
         if rollout.calculate_log_probs:
@@ -236,9 +248,10 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     with open_dict(config):
         # Ray's processes have the working directory of whoever started Ray: a checkpoint would lie in two folders
         config.trainer.default_local_dir = os.path.abspath(config.trainer.default_local_dir)
-        for section in (model, config.reward.custom_reward_function):
-            if section.path and os.path.exists(section.path):
-                section.path = os.path.abspath(section.path)
+        files = ((model, "path"), (model, "lora_adapter_path"), (config.reward.custom_reward_function, "path"))
+        for section, name in files:
+            if section[name] and os.path.exists(section[name]):
+                section[name] = os.path.abspath(section[name])
         model.external_lib = [f"{ROOM}.worker", *modules]
         if cobalt.share_prompts:
             model.override_config.attn_implementation = "sdpa"

@@ -121,8 +121,8 @@ class PlanConfig(CommandConfig):
     """Per problem, three programs each."""
     contexts: Positive = 6
     """Partial contexts that a problem gives. On MiniCode 6; usually at most 13: four trajectories, and the problem."""
-    epochs: Positive = 2
-    """Passes over the contexts."""
+    epochs: Positive | None = None
+    """Passes over the contexts, or over an online recipe's problems; default: 2, and 4 online, as in the recipes."""
     prompts: Positive = 128
     """Prompts of a step."""
     samples: Positive = 16
@@ -138,7 +138,7 @@ class PlanConfig(CommandConfig):
     lengths: Path | None = None
     """Trajectories of a stage that samples: their lengths instead of --prompt, --response and --longest."""
     turns: Annotated[float, Interval(ge=1, lt=math.inf)] = 1
-    """Programs of a trajectory in a step, mean; online recipes have more than 1."""
+    """Programs of a trajectory in a step, mean; online recipes have more than 1, and collect nothing beforehand."""
     endless: Share = 0.02
     """Share of programs that run into their time limit."""
     suite_limit: AboveZero = 27
@@ -337,24 +337,32 @@ def with_lengths(config: PlanConfig) -> PlanConfig:
 def main(config: PlanConfig) -> None:
     """Predict and print. Raises ``InputError`` for what cannot be trained."""
     config = with_lengths(config)
-    shape, contexts = SHAPES[config.shape], config.problems * config.contexts
+    is_online = config.turns > 1
+    for name in ("trajectories", "contexts"):
+        if is_online and getattr(config, name) != getattr(PlanConfig, name):
+            raise InputError(f"--turns {config.turns:g} is an online recipe, which has no --{name}")
+    shape, contexts = SHAPES[config.shape], config.problems * (1 if is_online else config.contexts)
     if config.gpus < (fewest := fewest_gpus(shape, GPUS[config.gpu])):
         needs = f"training {config.shape} needs the memory of at least {fewest} {config.gpu.upper()}s"
         raise InputError(f"--gpus {config.gpus}: {needs}")
     if contexts < config.prompts:
-        raise InputError(f"--problems {config.problems}: {contexts} contexts are no step of {config.prompts} prompts")
+        what = "problems" if is_online else "contexts"
+        raise InputError(f"--problems {config.problems}: {contexts} {what} are no step of {config.prompts} prompts")
     if config.longest < config.response:
         raise InputError(
             f"--longest {config.longest}: must be at least --response, the mean, which is {config.response}"
         )
     step = predict_step(config)
-    cores, steps = math.ceil(step.cores), contexts // config.prompts * config.epochs
-    judging_s = programs_cpu_s(config.problems * config.trajectories * TURNS, config) / cores
-    stages = (
-        ("collect trajectories", collection_s(config, shape) / HOUR_S, config.gpus),
-        ("run their hidden tests", judging_s / HOUR_S, 0),
-        (f"train {steps:,} steps of {step.step:,.0f} s", steps * step.step / HOUR_S, config.gpus),
-    )
+    cores, epochs = math.ceil(step.cores), config.epochs or (4 if is_online else 2)
+    steps = contexts // config.prompts * epochs
+    stages = [(f"train {steps:,} steps of {step.step:,.0f} s", steps * step.step / HOUR_S, config.gpus)]
+    if not is_online:
+        judging_s = programs_cpu_s(config.problems * config.trajectories * TURNS, config) / cores
+        stages = [
+            ("collect trajectories", collection_s(config, shape) / HOUR_S, config.gpus),
+            ("run their hidden tests", judging_s / HOUR_S, 0),
+            *stages,
+        ]
     in_all = ("in all", sum(hours for _, hours, _ in stages), sum(hours * gpus for _, hours, gpus in stages))
     rows = [*((name, hours, hours * gpus) for name, hours, gpus in stages), in_all]
     columns = (
@@ -365,9 +373,8 @@ def main(config: PlanConfig) -> None:
     print(markdown_table(columns, [(name, f"{hours:,.1f}", f"{held:,.1f}") for name, hours, held in rows]))
 
     # Trajectories stand in two files, without and with their hidden tests; contexts in one, and in parquet.
-    tokens = (
-        config.problems * config.trajectories * (config.prompt + TURNS * config.response) + contexts * config.prompt
-    )
+    collected = 0 if is_online else config.problems * config.trajectories
+    tokens = collected * (config.prompt + TURNS * config.response) + contexts * config.prompt
     checkpoints, (_, checkpoint) = min(math.ceil(steps / SAVE_STEPS), KEPT), checkpoint_gb(shape)
     needs = (
         *((f"seconds of a step: {phase}", f"{seconds:,.0f}") for phase, seconds in step.seconds.items() if seconds),
@@ -375,7 +382,10 @@ def main(config: PlanConfig) -> None:
         ("GPU-seconds per example", f"{step.per_example:,.1f}"),
         ("GB that a GPU receives per step", f"{step.traffic_gb:,.0f}"),
         ("cores for programs", f"{cores:,}"),
-        ("GB on disk: trajectories and contexts", f"{2 * tokens * TOKEN_BYTES / GB:,.0f}"),
+        (
+            f"GB on disk: {'problems' if is_online else 'trajectories and contexts'}",
+            f"{2 * tokens * TOKEN_BYTES / GB:,.0f}",
+        ),
         (f"GB on disk: {checkpoints:,} checkpoints of {checkpoint:,.0f} GB", f"{checkpoints * checkpoint:,.0f}"),
     )
     print("\n" + markdown_table(("needed", ""), needs))

@@ -36,9 +36,31 @@ PUBLIC_TESTS = "extra_info.tools_kwargs.public_test_cases"
 NUMBERS = (
     *("data.train_batch_size", "data.max_prompt_length", "data.max_response_length"),
     *("actor_rollout_ref.rollout.n", "actor_rollout_ref.actor.ppo_mini_batch_size"),
+    *("actor_rollout_ref.actor.ppo_epochs", "actor_rollout_ref.rollout.val_kwargs.n", "data.val_batch_size"),
     *("trainer.n_gpus_per_node", "trainer.nnodes", "trainer.total_epochs", "trainer.total_training_steps"),
 )
 """Settings that are 1 or more; null is veRL's own default."""
+REGISTERED = {
+    "algorithm.adv_estimator": (
+        *("grpo", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax"),
+        *("rloo", "rloo_vectorized", "opo", "gpg", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline"),
+    ),
+    "actor_rollout_ref.actor.policy_loss.loss_mode": (
+        *("vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro", "cispo"),
+    ),
+}
+"""What veRL 0.9.1 knows, and modules of ``model.external_lib`` may add to."""
+NAMES = {
+    "actor_rollout_ref.actor.loss_agg_mode": (
+        *("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
+    ),
+    "actor_rollout_ref.actor.kl_loss_type": (
+        *("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"),
+        *("kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"),
+    ),
+    "actor_rollout_ref.actor.optim.lr_scheduler_type": ("constant", "cosine"),
+}
+"""What veRL 0.9.1 knows."""
 LOGGERS = (
     "wandb", "mlflow", "swanlab", "vemlp_wandb", "tensorboard", "console", "clearml", "trackio", "file", "rl_insight",
 )  # fmt: skip
@@ -60,6 +82,9 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     actor, rollout, model = policy.actor, policy.rollout, policy.model
     on_cpu = settings.backend == CPU_BACKEND
     refuse_numbers(config, NUMBERS, "actor_rollout_ref.actor.optim.lr")
+    _refuse_unknown_names(config)
+    if not rollout.temperature > 0:
+        raise InputError(f"actor_rollout_ref.rollout.temperature={rollout.temperature}: must be above 0 in training")
 
     # settings with which training would be another than what was asked for
     if settings.share_prompts:
@@ -106,8 +131,16 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
                 f"{name}={prompts} times actor_rollout_ref.rollout.n={rollout.n} cannot be shared by {workers} GPUs "
                 "(trainer.n_gpus_per_node times trainer.nnodes)"
             )
+    engine = rollout.tensor_model_parallel_size * rollout.data_parallel_size * rollout.pipeline_model_parallel_size
+    if workers % engine:
+        raise InputError(
+            f"an engine of rollouts takes {engine} GPUs (actor_rollout_ref.rollout.tensor_model_parallel_size times"
+            f" data_parallel_size times pipeline_model_parallel_size), which do not divide {workers}"
+        )
     if batch % mini_batch:
         raise InputError(f"data.train_batch_size={batch} is no multiple of ppo_mini_batch_size={mini_batch}")
+    if not settings.online:
+        _refuse_odd_micro_batches(policy, batch, workers)
 
     # packages
     if rollout.name in ENGINES and find_spec(rollout.name) is None:
@@ -125,6 +158,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     refuse_unusable_loggers(as_list(trainer.logger))
 
     refuse_missing_model(model.path, "actor_rollout_ref.model.path=")
+    refuse_unusable_adapter(model, "actor_rollout_ref.model.")
     if rollout.get("quantization") == "fp8":
         _refuse_odd_widths(model.path)
     if settings.share_prompts and not on_cpu:
@@ -159,6 +193,32 @@ def refuse_numbers(config: Any, counts: Sequence[str], rate: str) -> None:
             raise InputError(f"{name}={value} is less than 1")
     if not 0 <= (value := OmegaConf.select(config, rate)) < math.inf:
         raise InputError(f"{rate}={value} is no learning rate")
+
+
+def _refuse_unknown_names(config: Any) -> None:
+    """Raise ``InputError`` for a name on which veRL would fail at the first update."""
+    from omegaconf import OmegaConf
+
+    extended = config.actor_rollout_ref.model.external_lib
+    for name, known in (NAMES if extended else NAMES | REGISTERED).items():
+        if (value := OmegaConf.select(config, name)) not in known:
+            raise InputError(f"{name}={value}: choose {', '.join(known)}")
+
+
+def refuse_unusable_adapter(model: Any, prefix: str) -> None:
+    """Raise ``InputError`` for an adapter to go on from that is missing, or that is another than is asked for.
+
+    Without a rank veRL never loads it. It saves the alpha that is asked for, and trains with the adapter's.
+    """
+    if not (path := model.lora_adapter_path):
+        return
+    setting = f"{prefix}lora_adapter_path={path}"
+    if not (file := Path(path, "adapter_config.json")).is_file():
+        raise InputError(f"{setting}: no adapter, since {file} is missing")
+    own = json.loads(file.read_text())
+    for name, of_adapter in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")):
+        if model[name] != own.get(of_adapter):
+            raise InputError(f"{setting} needs {prefix}{name}={own.get(of_adapter)}, the adapter's, not {model[name]}")
 
 
 def refuse_missing_gpus(gpus: int) -> None:
@@ -212,6 +272,22 @@ def _refuse_small_micro_batches(config: Any) -> None:
                 f"actor_rollout_ref.{section}.{name}={policy[section][name]} has no room for a row of"
                 f" data.max_prompt_length={data.max_prompt_length} and"
                 f" data.max_response_length={data.max_response_length} tokens"
+            )
+
+
+def _refuse_odd_micro_batches(policy: Any, batch: int, workers: int) -> None:
+    """Raise ``InputError`` for micro-batches by rows that a GPU's rows are no multiple of. ``batch``: in prompts."""
+    for section, is_by_tokens, name, prompts in (
+        ("actor", "use_dynamic_bsz", "ppo_micro_batch_size_per_gpu", policy.actor.ppo_mini_batch_size),
+        ("rollout", "log_prob_use_dynamic_bsz", "log_prob_micro_batch_size_per_gpu", batch),
+        ("ref", "log_prob_use_dynamic_bsz", "log_prob_micro_batch_size_per_gpu", batch),
+    ):
+        rows = prompts * policy.rollout.n * policy.actor.ulysses_sequence_parallel_size // workers
+        micro_batch = policy[section][name]
+        if not policy[section][is_by_tokens] and micro_batch and rows % micro_batch:
+            raise InputError(
+                f"actor_rollout_ref.{section}.{name}={micro_batch} does not divide the {rows} rows of a GPU; or take"
+                f" actor_rollout_ref.{section}.{is_by_tokens}=true"
             )
 
 

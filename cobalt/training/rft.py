@@ -31,6 +31,7 @@ from cobalt.training.preflight import (
     refuse_numbers,
     refuse_small_disk,
     refuse_unknown_layers,
+    refuse_unusable_adapter,
     refuse_unusable_loggers,
 )
 from cobalt.training.processes import train_in_processes
@@ -141,6 +142,7 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     setting, name, options = tokenizer_of(config.model, "model.")
     tokenizer = load_tokenizer(name, setting, **options)
     refuse_unknown_layers(config.model.path, "model.path=")
+    refuse_unusable_adapter(config.model, "model.")
     refuse_missing_checkpoint(trainer)
     refuse_small_disk(trainer, config.model, config.engine, config.checkpoint.save_contents)
     if config.cobalt.backend != CPU_BACKEND:

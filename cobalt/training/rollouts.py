@@ -246,6 +246,20 @@ def neutral_totals(
     return {row: reward for row, reward in rewards.items() if reward != totals[row]}
 
 
+def without_advantage(totals: Mapping[int, float | None], problems: Mapping[int, str], lost: Sequence[str]) -> set[int]:
+    """The rows that must not move the policy: not scored, of a group that is mostly that, or left alone of one.
+
+    Arguments as for ``neutral_totals``, whose rewards alone do not see to it where something else is added to them, as
+    a KL penalty, or where deviations are not the group's.
+    """
+    counted = [None if total is None else 1.0 for total in totals.values()]
+    groups, found = [problems[row] for row in totals], Counter(problems.values())
+    valid = neutralise_groups([*counted, *[None] * len(lost)], [*groups, *lost])
+    alone = {problem for problem in lost if found[problem] == 1}
+    rows = zip(totals, counted, valid, groups, strict=False)
+    return {row for row, own, is_valid, problem in rows if own is None or not is_valid or problem in alone}
+
+
 def with_lost(
     sources: list[str], uids: list[str], infos: dict[str, list[Any]], expected: Mapping[tuple[str, str], int]
 ) -> tuple[list[str], list[str]]:

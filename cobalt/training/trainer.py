@@ -37,6 +37,7 @@ from cobalt.training.rollouts import (
     refuse_errors,
     trajectories_of,
     with_lost,
+    without_advantage,
 )
 from cobalt.training.scoring import INFRA, RewardSettings
 from cobalt.training.settings import Method, gpus_of
@@ -222,6 +223,7 @@ class CobaltTrainer(PPOTrainer):
         samples_of = Counter(problem for problem, _ in trajectories)
         lost = [problem for problem, count in samples_of.items() for _ in range(samples - count)]
         advantages: dict[int, float] = {}
+        silent: set[int] = set()
         if self._method is None:
             totals = {row: None if infos[row].get(INFRA) else float(scores_B[row].sum()) for row in infos}
             for row, total in neutral_totals(totals, problems, lost).items():
@@ -229,6 +231,7 @@ class CobaltTrainer(PPOTrainer):
                 scores_B[row][-1] = total
             if lost or None in totals.values():
                 self._put(where, rm_scores=scores_B)
+                silent = without_advantage(totals, problems, lost)
         else:
             programs_N = []
             for rows_T in trajectories.values():
@@ -254,6 +257,12 @@ class CobaltTrainer(PPOTrainer):
         batch = super()._compute_advantage(batch, metrics)
         if self._method is not None:
             given = [torch.full_like(scores, advantages.get(row, 0.0)) for row, scores in enumerate(scores_B)]
+            self._put(where, advantages=given, returns=given)
+        elif silent:
+            found: Any = tq.kv_batch_get(**where, select_fields=["advantages"])
+            given = [
+                torch.zeros_like(own) if row in silent else own for row, own in enumerate(found["advantages"].unbind())
+            ]
             self._put(where, advantages=given, returns=given)
         return batch
 

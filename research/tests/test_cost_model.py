@@ -73,6 +73,16 @@ def test_a_plan_adds_up_and_grows_with_the_problems(capsys):
     assert more[name] == pytest.approx(2 * needs[name], abs=1)
 
 
+def test_an_online_recipe_collects_nothing_and_passes_over_problems(capsys):
+    stages, needs = planned(capsys, problems=10_000, turns=2.2)
+    step = predict_step(PlanConfig(turns=2.2)).step
+    assert [*stages] == [f"train 312 steps of {step:,.0f} s", "in all"]
+    assert "GB on disk: problems" in needs
+    assert next(iter(planned(capsys, problems=10_000, turns=2.2, epochs=1)[0])).startswith("train 78 steps")
+    with pytest.raises(InputError, match=r"--turns 2.2 is an online recipe, which has no --contexts"):
+        main(PlanConfig(turns=2.2, contexts=5))
+
+
 def test_lengths_are_those_of_trajectories(tmp_path):
     def used(*answers):
         return [{"prompt_tokens": 100, "completion_tokens": tokens} for tokens in answers]

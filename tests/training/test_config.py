@@ -300,6 +300,8 @@ def test_settings_that_no_code_names_are_refused_or_known():
         ("data.tokenizer=gpt2", f"data.tokenizer: veRL 0.9.1 ignores it; give {POLICY}.model.tokenizer_path"),
         ("algorithm.use_pf_ppo=true", "algorithm.use_pf_ppo: it is of a critic, and Cobalt trains none"),
         ("algorithm.lam=0.9", "algorithm.lam: it is of a critic"),
+        ("algorithm.filter_groups.max_num_gen_batches=10", "max_num_gen_batches: veRL 0.9.1 ignores it"),
+        ("algorithm.rollout_correction.loss_type=reinforce", f"give {POLICY}.actor.policy_loss.loss_mode"),
         ("algorithm.gamma=0.9", "algorithm.gamma=0.9 is not read with algorithm.adv_estimator=grpo"),
         ("trainer.critic_warmup=3", "trainer.critic_warmup: it is of a critic"),
         (f"{POLICY}.rollout.do_sample=false", "rollout.do_sample: veRL 0.9.1 ignores it and always samples"),
@@ -351,6 +353,13 @@ def test_a_correction_needs_the_rollouts_log_probs(asked):
         completed(compose(asked, f"{POLICY}.rollout.calculate_log_probs=true", preset="cpu"))
     with pytest.raises(InputError, match="(?i)" + asked + rf" needs {POLICY}.rollout.calculate_log_probs=true"):
         completed(compose(asked, preset="one-gpu-coder"))
+
+
+@pytest.mark.parametrize("asked", ["rollout_is=token", "rollout_rs=token_k1"])
+def test_a_correction_is_not_bypassed_in_silence(asked):
+    asked = [f"algorithm.rollout_correction.{one}" for one in (asked, "bypass_mode=true")]
+    with pytest.raises(InputError, match=asked[0] + r" is not read with algorithm.rollout_correction.bypass_mode=true"):
+        completed(compose(*asked, f"{POLICY}.rollout.calculate_log_probs=true", preset="one-gpu-coder"))
 
 
 def test_an_engine_has_room_for_the_longest_prompt_and_response(check, model_with):

@@ -204,6 +204,32 @@ def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, 
         ("cpu", "actor_rollout_ref.rollout.n=0", InputError, "actor_rollout_ref.rollout.n=0 is less than 1"),
         ("cpu", "trainer.total_training_steps=0", InputError, "trainer.total_training_steps=0 is less than 1"),
         ("cpu", "actor_rollout_ref.actor.optim.lr=nan", InputError, "lr=nan is no learning rate"),
+        (
+            "cpu",
+            "actor_rollout_ref.actor.ppo_epochs=0",
+            InputError,
+            "actor_rollout_ref.actor.ppo_epochs=0 is less than",
+        ),
+        ("cpu", "actor_rollout_ref.rollout.val_kwargs.n=0", InputError, "rollout.val_kwargs.n=0 is less than 1"),
+        ("cpu", "data.val_batch_size=0", InputError, "data.val_batch_size=0 is less than 1"),
+        ("cpu", "actor_rollout_ref.rollout.temperature=0", InputError, "rollout.temperature=0: must be above 0 in"),
+        (
+            "cpu",
+            "algorithm.adv_estimator=grppo",
+            InputError,
+            "algorithm.adv_estimator=grppo: choose grpo, grpo_passk, ",
+        ),
+        ("cpu", "actor_rollout_ref.actor.kl_loss_type=k9", InputError, "kl_loss_type=k9: choose kl, k1, abs, mse, "),
+        ("cpu", "actor_rollout_ref.actor.loss_agg_mode=foo", InputError, "loss_agg_mode=foo: choose token-mean, "),
+        ("cpu", "actor_rollout_ref.actor.policy_loss.loss_mode=foo", InputError, "loss_mode=foo: choose vanilla, dppo"),
+        ("cpu", "actor_rollout_ref.actor.optim.lr_scheduler_type=foo", InputError, "choose constant, cosine"),
+        (
+            "cpu",
+            "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+            InputError,
+            "takes 2 GPUs (actor_rollout_ref",
+        ),
+        ("cpu", "actor_rollout_ref.model.lora_adapter_path=/none", InputError, "lora_adapter_path=/none: no adapter, "),
         ("cpu", "actor_rollout_ref.model.path=/no/such/model", InputError, "/no/such/model: no such folder"),
         ("cpu", "actor_rollout_ref.model.path=verl", InputError, "holds no model"),
         ("cpu", "reward.custom_reward_function.path=/no/reward.py", InputError, "/no/reward.py: no such file"),
@@ -231,6 +257,30 @@ def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, 
 )
 def test_settings_that_contradict_each_other_or_that_this_machine_cannot_meet(complaint, preset, override, error, told):
     assert told in complaint(override, error=error, preset=preset)
+
+
+def test_rows_without_shared_prompts_fill_their_micro_batches(complaint):
+    told = complaint("cobalt.share_prompts=false", "cobalt.loss_weights=tokens", "actor_rollout_ref.rollout.n=3")
+    assert (
+        "ppo_micro_batch_size_per_gpu=8 does not divide the 12 rows of a GPU; or take actor_rollout_ref.actor." in told
+    )
+
+
+def test_names_of_losses_may_come_of_a_users_module(start):
+    start(
+        *("actor_rollout_ref.actor.policy_loss.loss_mode=mine", "cobalt.loss_weights=tokens"),
+        *("actor_rollout_ref.model.external_lib=json", "reward.reward_kwargs.executor=local"),
+        act=launch.checked,
+    )
+
+
+def test_an_adapter_to_go_on_from_is_the_one_that_is_asked_for(complaint, tmp_path):
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 8, "lora_alpha": 32}))
+    prefix = "actor_rollout_ref.model.lora_"
+    adapter = f"{prefix}adapter_path={tmp_path}"
+    assert f"needs {prefix}rank=8, the adapter's, not 0" in complaint(adapter)
+    ranked = (adapter, f"{prefix}rank=8", "actor_rollout_ref.actor.strategy=fsdp2")
+    assert f"needs {prefix}alpha=32, the adapter's, not 16" in complaint(*ranked)
 
 
 LONG = [{"role": "user", "content": "much to read " * 40}]

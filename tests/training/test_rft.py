@@ -99,6 +99,10 @@ def test_examples_whose_loss_is_not_measured_are_told(examples, capsys, batch, r
         ("data.truncation=left", "has no effect"),
         ("trainer.balance_batch=false", "has no effect"),
         ("model.lora.alpha=64", "model.lora.alpha: veRL 0.9.1 reads it with Megatron alone; give model.lora_rank"),
+        (
+            "model.lora_adapter_path=/nowhere",
+            "lora_adapter_path=/nowhere: no adapter, since /nowhere/adapter_config.js",
+        ),
         ("model.tokenizer_path=/nowhere", "tokenizer_path=/nowhere: no such folder"),
         ("data.use_dynamic_bsz=false", "needs True"),
         ("trainer.nnodes=2", "needs 1"),

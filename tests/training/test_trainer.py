@@ -12,6 +12,7 @@ import torch
 from online_parts import compose, compose_recipe, jagged, make_manager, make_trajectory, respond
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.core_algos import get_kl_controller
 from verl.trainer.ppo.v1 import get_trainer_cls, replay_buffer, trainer_base
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils.tracking import Tracking
@@ -154,6 +155,40 @@ def test_who_is_left_of_a_group_of_four_wins_nothing_by_it(queue, left, expected
     scored = [score for score in scores.values() if score is not None]
     assert metrics["reward/infra"] == pytest.approx(1 - len(scored) / (4 * len(left)))
     assert metrics["reward/acc"] == pytest.approx(np.mean(scored))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm.use_kl_in_reward=true"],
+        ["algorithm.adv_estimator=reinforce_plus_plus_baseline", "cobalt.loss_weights=tokens"],
+    ],
+)
+@pytest.mark.parametrize(
+    ("scores_of", "silent"),
+    [
+        ({"a": [None] * 4, "b": [1.0, 0.0, 1.0, 0.0]}, range(4)),
+        ({"a": [None, None, None, 0.0], "b": [1.0, 0.0, 1.0, 0.0]}, range(4)),
+        ({"a": [1.0, 1.0, 0.0, None], "b": [1.0, 0.0, 1.0, 0.0]}, [3]),
+        ({"a": [1.0], "b": [1.0, 0.0, 1.0, 0.0]}, [0]),
+    ],
+)
+def test_what_could_not_be_scored_moves_nothing_whatever_is_added_to_rewards(queue, overrides, scores_of, silent):
+    scores = {f"{uid}_{n}_0": score for uid, scores in scores_of.items() for n, score in enumerate(scores)}
+    infos = [{"reward_extra_info": {"infra": float(score is None), "acc": 0.0}} for score in scores.values()]
+    generator = torch.Generator().manual_seed(0)
+    columns = {"uid": NonTensorStack(*(key[0] for key in scores)), "extra_fields": NonTensorStack(*infos)}
+    columns["rm_scores"] = jagged([torch.tensor([0.0, score or 0.0]) for score in scores.values()])
+    columns["response_mask"] = jagged([torch.ones(2).long() for _ in scores])
+    for name in ("old_log_probs", "ref_log_prob"):
+        columns[name] = jagged([-torch.rand(2, generator=generator) for _ in scores])
+    batch, columns = queue(scores, columns)
+    made = trainer_of("actor_rollout_ref.rollout.n=4", *overrides)
+    made.kl_ctrl_in_reward = get_kl_controller(made.config.algorithm.kl_ctrl)
+    made.config.data.train_batch_size, made._guard = 2, InfraGuard(1)
+    made._compute_advantage(batch, {})
+    for row, advantages in enumerate(columns["advantages"].unbind()):
+        assert (advantages == 0).all() == (row in silent), row
 
 
 @pytest.mark.parametrize(
