@@ -165,6 +165,12 @@ def test_records_that_the_input_lacks_are_not_dropped_unsaid(tmp_path: Path) -> 
         file.refuse_loss([2, 1, "1", 3])
         with pytest.raises(InputError, match=r'1 of its 3 records .* lacks \(such as "1"\)'):
             file.refuse_loss([1, 2])
+    with RecordFile(tmp_path / "out.jsonl.journal") as file:
+        for id_ in (["a", 0, 0], ["a", 0, 1], ["b", 0, 0]):
+            file.append({"id": id_, "input_hash": "h"})
+        file.refuse_loss(["b", "a"], lambda turn: turn[0])
+        with pytest.raises(InputError, match=r"2 of its 3 records .* lacks \(such as \[\"a\", 0, 0\]\)"):
+            file.refuse_loss(["b"], lambda turn: turn[0])
 
 
 def test_records_of_other_rows_with_the_same_ids_are_not_replaced_unsaid(tmp_path: Path) -> None:
@@ -322,6 +328,30 @@ def test_the_wall_time_is_that_of_all_runs_which_made_the_output(tmp_path: Path)
     assert 100 < run(ends=False) < 110
     path.unlink()
     assert run() < 10, "an output that was removed is made anew"
+
+
+def test_an_unfinished_output_says_so_and_what_it_comes_from(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "out.jsonl"
+    with contextlib.suppress(RuntimeError), recorded_run("command", {}, [], {path: {}}, {"model": "m"}):
+        write_jsonl(path, [{"id": 1}])
+        raise RuntimeError("killed")
+    assert origin_of(path) == {"model": "m"}
+    with contextlib.suppress(RuntimeError), recorded_run("command", {}, [], {path: {}}):
+        raise RuntimeError("killed again, and earlier")
+    assert origin_of(path) == {"model": "m"} and capsys.readouterr().err == ""
+    with recorded_run("next", {}, [path], {tmp_path / "next.jsonl": {}}):
+        pass
+    assert f"note: {path} is unfinished" in capsys.readouterr().err
+
+
+def test_a_link_and_a_compressed_copy_come_from_where_the_file_does(tmp_path: Path) -> None:
+    path, link = tmp_path / "out.jsonl", tmp_path / "latest.jsonl"
+    with recorded_run("command", {}, [], {path: {}}, {"model": "m"}):
+        write_jsonl(path, [{"id": 1}])
+    link.symlink_to(path)
+    names = (link, tmp_path / "out.jsonl.gz", tmp_path / "out.jsonl.xz")
+    assert [origin_of(name) for name in names] == [{"model": "m"}] * 3
+    assert origin_of(tmp_path / "other.jsonl") == {}
 
 
 def test_a_folder_that_has_logs_gets_its_first_manifest(tmp_path: Path) -> None:

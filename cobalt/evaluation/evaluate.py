@@ -83,7 +83,8 @@ async def _evaluate(
         if config.extraction is not None:
             content["extraction"] = config.extraction
         contents = {config.output_file: content}
-        with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents) as run:
+        origin = {**origin_of(config.input_file), "checker": described["checker"]}
+        with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents, origin) as run:
             counts = {"samples": 0, "programs": 0, "extraction_differs": 0, "infra_errors": 0}
 
             def look() -> None:
@@ -114,7 +115,6 @@ async def _evaluate(
                 written = output.finish(ids)
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
             run.counts = {**read, **counts, **execution.work_done()}
-            run.origin = {**origin_of(config.input_file), "checker": described["checker"]}
     return {**read, **counts}, described, execution.work_done()
 
 

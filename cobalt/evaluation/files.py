@@ -118,9 +118,10 @@ def problem_scores(row: Evaluated) -> ProblemScores:
         as_used["submitted_T"] = tuple(sum(row.all_pass_rates[n][last] == 1 for n, last in pairs) for pairs in named)
         if (usage_TN := row.usage) is not None and all(usage_TN[0][n] for n in valid_N):
             spent_TN = [[(usage or {}).get("completion_tokens", 0) for usage in usage_N] for usage_N in usage_TN]
-            as_used["tokens_T"] = tuple(
-                sum(spent_TN[turn][n] for n, last in pairs for turn in range(last + 1)) for pairs in named
-            )
+            if any(map(any, spent_TN)):  # else they were not counted
+                as_used["tokens_T"] = tuple(
+                    sum(spent_TN[turn][n] for n, last in pairs for turn in range(last + 1)) for pairs in named
+                )
     return ProblemScores(
         row.id,
         len(valid),

@@ -33,6 +33,11 @@ WINDOW = 4
 MAX_FAILURES_IN_A_ROW = 100
 SINGLE_TURN = ("responses", "exec_results", "usage")
 """What a single-turn run adds to a row."""
+OF_ANOTHER_RUN = (
+    *("conversations", "raw_responses", "public_pass_rates", "public_exec_results", "feedback_tests", "feedback_from"),
+    *("stop_at_success", "all_pass_rates", "clean_public_pass_rates"),
+)
+"""What multi-turn runs and their evaluation add: none of it is of this run's answers."""
 
 
 @dataclass(frozen=True)
@@ -300,9 +305,8 @@ def record_of(
     config: InferenceConfig,
 ) -> Record:
     """The output record (docs/formats.md). What was given as turn 0 is cut to the samples used, or left out."""
-    row = problem.row
-    if problem.first_responses_N is None:
-        row = {name: value for name, value in row.items() if name not in SINGLE_TURN}
+    others = {*OF_ANOTHER_RUN, *(SINGLE_TURN if problem.first_responses_N is None else ())}
+    row = {name: value for name, value in problem.row.items() if name not in others}
     turns_TN = list(zip(*turns_NT, strict=True))
     texts_TN = [[turn.text for turn in turns] for turns in turns_TN]
     results_TN = [[turn.result.to_record() for turn in turns] for turns in turns_TN]

@@ -206,7 +206,9 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
         said = listed.headers.get(IN_FLIGHT_HEADER)
         in_flight = flags.max_in_flight or (int(said) if said else None)
         model_id, of_sglang = fitting[0].id, getattr(fitting[0], "owned_by", None) == SGLANG
-        context = next(filter(None, (getattr(model, "max_model_len", None) for model in models)), None)
+        bases = [model for model in models if model.id == getattr(fitting[0], "parent", None)]  # of an adapter
+        told = (getattr(model, "max_model_len", None) for model in (fitting[0], *bases, *models))
+        context = next(filter(None, told), None)
         if of_sglang and (base_model := getattr(fitting[0], "parent", None)):
             model_id = f"{base_model}:{model_id}"  # by its name alone, an adapter is answered for by the base model
         if of_sglang and context:

@@ -80,12 +80,15 @@ async def main(
         other_feedback = None
         if flags.feedback_from != "own":
             other_feedback = OtherProblemFeedback(list(problems()), flags, execution, prompts)
-        with recorded_run(command, settings, [flags.input_file], {flags.output_file: content}) as run:
+        named = settings.get("model") or model.model_id
+        origin = {"model": named, "prompts": described(prompts), **made_by}
+        with recorded_run(command, settings, [flags.input_file], {flags.output_file: content}, origin) as run:
             with RecordFile(flags.output_file) as output:
                 output.refuse_loss(ids)
                 output.refuse_other_input(zip(ids, hashes, strict=True), partial(is_done, multi_turn=flags.multi_turn))
                 needed = unfinished(output, flags.multi_turn)
                 with RecordFile(journal_path(flags.output_file), needed=needed) as journal:
+                    journal.refuse_loss(ids, lambda turn: turn[0])
                     version = content_hash(content)
                     driver = Driver(model, execution, flags, output, journal, prompts, version, other_feedback)
                     turns, most_running = conversations * (flags.num_turns + 1), await execution.programs_at_once()
@@ -95,8 +98,6 @@ async def main(
                     elapsed_s = time.monotonic() - started
                     written = output.finish(ids)
                     journal.path.unlink()
-            named = settings.get("model") or model.model_id
-            run.origin = {"model": named, "prompts": described(prompts), **made_by}
             work_done = {**execution.work_done(), "held_back_s": driver.held_back_s}
             run.counts = {
                 "read": len(ids) + invalid.count,

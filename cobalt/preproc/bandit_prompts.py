@@ -116,7 +116,7 @@ def main(config: BanditPromptsConfig) -> None:
     content = {name: getattr(config, name) for name in names if getattr(config, name) != AS_BEFORE.get(name, ...)}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
     with (
-        recorded_run("process_multi_turn_taco", asdict(config), inputs, contents) as run,
+        recorded_run("process_multi_turn_taco", asdict(config), inputs, contents, origin) as run,
         naming(config.output_file),
         tempfile.TemporaryFile(dir=config.output_file.parent) as spool,
     ):
@@ -147,6 +147,7 @@ def main(config: BanditPromptsConfig) -> None:
                 for contexts_C, answers in planned:
                     tokens_C = [next(counts) for _ in contexts_C]
                     kept = cut_overlong(contexts_C, tokens_C, config.max_prompt_tokens)
+                    stats.add_trajectory(contexts_C, kept)
                     for context, tokens in zip(kept, tokens_C, strict=False):
                         records = [context.to_record()]
                         if config.purpose != "grpo":
@@ -173,7 +174,7 @@ def main(config: BanditPromptsConfig) -> None:
 
         stats.records_written = write_lines(config.output_file, lines())
         stats.surplus = len(ends) - 1 - stats.records_written
-        run.counts, run.origin = stats.counts(), origin
+        run.counts = stats.counts()
 
     kind = "Bandit prompts" if config.purpose == "grpo" else f"Examples for {config.purpose.upper()}"
     print_summary(f"{kind}: {config.output_file}", stats.table(config.stats))
@@ -258,7 +259,7 @@ class SetStats:
     """What a set is made of, collected while it is built; contexts are those before the mix with perturbed ones."""
 
     def __init__(self) -> None:
-        self.invalid_lines = self.records_written = self.unanswered = self.surplus = 0
+        self.invalid_lines = self.records_written = self.unanswered = self.surplus = self.overlong = 0
         self._problems: Counter[str] = Counter()
         self._sizes: Counter[int] = Counter()
         self._trajectories: Counter[str] = Counter()
@@ -268,12 +269,14 @@ class SetStats:
         """Count one problem, kept or dropped, and its trajectories."""
         fate = f"dropped: {plan.dropped}" if plan.dropped else "kept"
         size = len(problem.trajectories) + problem.infra_dropped
-        started = sum(contexts_C[0].num_programs > 0 for contexts_C in plan.contexts_NC)
         self._problems[f"{fate} (perturbed)" if problem.perturbed else fate] += 1
         self._sizes[size] += 1
-        self._trajectories.update(
-            {"read": size, "dropped: infra error": problem.infra_dropped, "with contexts": started}
-        )
+        self._trajectories.update({"read": size, "dropped: infra error": problem.infra_dropped, "with contexts": 0})
+
+    def add_trajectory(self, contexts_C: Sequence[Context], kept: Sequence[Context]) -> None:
+        """Count a trajectory's contexts. ``kept``: those that are not too long."""
+        self._trajectories["with contexts"] += any(context.num_programs > 0 for context in kept)
+        self.overlong += len(contexts_C) - len(kept)
 
     def add_context(self, context: Context, tokens: int, is_answered: bool = True) -> None:
         """Count one context of ``tokens`` prompt tokens. ``is_answered``: whether a record comes of it."""
@@ -293,6 +296,7 @@ class SetStats:
             "trajectories_per_problem": {str(size): count for size, count in sorted(self._sizes.items())},
             "trajectories": dict(self._trajectories),
             "contexts": {name: len(tokens) for name, tokens in self._tokens_by_name.items()},
+            "contexts_too_long": self.overlong,
             "contexts_without_answers": self.unanswered,
             "invalid_lines_skipped": self.invalid_lines,
             "records_left_out_for_shares": self.surplus,
@@ -312,6 +316,7 @@ class SetStats:
             **{f"trajectories {name}": count for name, count in of.items()},
             "trajectories left out": of["read"] - of["dropped: infra error"] - of["with contexts"],
             **contexts,
+            **({"contexts left out, too long": self.overlong} if self.overlong else {}),
             **({"contexts without stored answers": self.unanswered} if self.unanswered else {}),
             "invalid lines skipped": self.invalid_lines,
             **({"records left out for --keep, --perturbed_ratio": self.surplus} if self.surplus else {}),

@@ -108,11 +108,11 @@ def main(config: PerturbationConfig) -> None:
                 yield {**row, **fields}
 
     contents = {config.output_file: {"seed": config.seed, **content}}
-    with recorded_run("run_perturbation", asdict(config), inputs, contents) as run:
+    with recorded_run("run_perturbation", asdict(config), inputs, contents, origin) as run:
         if write_jsonl(config.output_file, perturbed()) == 0:
             hidden = f"{counts['dropped_hidden_rule']} say fully_specified: false"
             problem = f"none of its {counts['read']} problems can be perturbed so; {hidden}"
             raise InputError.at(config.input_file, None, problem)
-        run.counts, run.origin = dict(counts), origin
+        run.counts = dict(counts)
     print_summary(f"Perturbed problems: {config.output_file}", counts)
     publish("Problems with perturbed public tests", "run_perturbation.py", outputs, inputs, config.push_to_hub)

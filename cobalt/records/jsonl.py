@@ -381,9 +381,15 @@ class RecordFile:
             self._file.flush()
         self._remember(row, offset)
 
-    def refuse_loss(self, input_ids: Iterable[Any]) -> None:
-        """Raise ``InputError`` if there are records of ids that the input lacks: ``finish`` would drop them."""
-        lost = self._places.keys() - {id_key(id_) for id_ in input_ids}
+    def refuse_loss(self, input_ids: Iterable[Any], problem_of: Callable[[Any], Any] | None = None) -> None:
+        """Raise ``InputError`` if there are records of ids that the input lacks: ``finish`` would drop them.
+
+        ``problem_of``: the part of a record's id that is one of the input's.
+        """
+        known = {id_key(id_) for id_ in input_ids}
+        lost = self._places.keys() - known
+        if problem_of is not None:
+            lost = {key for key in lost if id_key(problem_of(json.loads(key))) not in known}
         if lost:
             problem = (
                 f"{len(lost)} of its {len(self._places)} records have ids that the input lacks (such as {min(lost)})"

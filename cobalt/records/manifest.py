@@ -28,6 +28,8 @@ SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", 
 USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 SHOWN_CHARACTERS = 80
 """Characters of a setting's value in an error message."""
+COMPRESSED = (".gz", ".xz")
+"""Endings of files that are read as what they hold."""
 _SECTIONS = ("config", "content", "inputs", "origin", "counts")
 REPORTED_PACKAGES = (
     *("cobalt-rl", "torch", "transformers", "verl", "vllm", "sglang", "ray", "litellm"),
@@ -46,8 +48,16 @@ def journal_path(output: str | Path) -> Path:
 
 def origin_of(output: str | Path) -> dict[str, Any]:
     """``model``, ``model_id``, ``prompts`` and ``checker`` that a file comes from, as far as its manifest says it."""
-    path = manifest_path(output)
-    return read_manifest(path).get("origin", {}) if path.exists() else {}
+    return _stored(output).get("origin", {})
+
+
+def _stored(output: str | Path) -> dict[str, Any]:
+    """The manifest of a file, or of what it is a link to or was compressed from; empty if there is none."""
+    names = [str(output), os.path.realpath(output)]
+    names += [name.removesuffix(suffix) for name in names for suffix in COMPRESSED]
+    found = (manifest_path(name) for name in names)
+    path = next((path for path in found if path.exists()), None)
+    return {} if path is None else read_manifest(path)
 
 
 def tell_other_origin(path: str | Path, **here: str | None) -> None:
@@ -180,9 +190,10 @@ class Manifest:
         return {path: (stat.st_ino, stat.st_size) for path, stat in found.items() if stat.st_size}
 
     def start(self) -> None:
-        """Write the manifest with ``status: running``, and the wall time of earlier runs."""
+        """Write the manifest with ``status: running``, and the wall time and origin of earlier runs."""
         if (begun := self.written()) and self.path.exists():  # a training's folder has logs before it has one
             stored, written = read_manifest(self.path), max(path.stat().st_mtime for path in begun)
+            self.origin = self.origin or stored.get("origin", {})
             self._earlier_s = stored.get("wall_time_s") or 0.0
             if stored.get("status") == "running":  # it was killed: until its last record
                 self._earlier_s += max(written - self.path.stat().st_mtime, 0.0)
@@ -199,17 +210,27 @@ class Manifest:
 
 @contextlib.contextmanager
 def recorded_run(
-    command: str, config: Mapping[str, Any], inputs: Sequence[str | Path], contents: Mapping[Path, Mapping[str, Any]]
+    command: str,
+    config: Mapping[str, Any],
+    inputs: Sequence[str | Path],
+    contents: Mapping[Path, Mapping[str, Any]],
+    origin: Mapping[str, Any] | None = None,
 ) -> Iterator[Manifest]:
     """One manifest per output, from ``status: running`` to ``done``. Yields the first; all get its counts and origin.
 
-    ``config``: all flags; ``contents``: per output the settings that shape it. Nothing is written before ``InputError``
-    is raised for a missing input, an output that is an input or another output, and an output that was made with other
-    settings, or that another run is writing. If the block raises ``InputError`` and has written nothing, the manifest
-    is put back as it was. Otherwise it stays, ``running``: the next run goes on from there.
+    ``config``: all flags; ``contents``: per output the settings that shape it; ``origin``: where it is known before the
+    run, so that the output of a killed one has it, too. An input whose own run has not ended is told on stderr. Nothing
+    is written before ``InputError`` is raised for a missing input, an output that is an input or another output, and an
+    output that was made with other settings, or that another run is writing. If the block raises ``InputError`` and has
+    written nothing, the manifest is put back as it was. Otherwise it stays, ``running``: the next run goes on from
+    there.
     """
     check_paths(inputs, list(contents), config)
     manifests = [Manifest(path, command, config, content, inputs) for path, content in contents.items()]
+    for path in inputs:
+        if _stored(path).get("status") == "running":
+            told = "is unfinished: the run that makes it was ended, or goes on"
+            print(f"note: {path} {told}", file=sys.stderr, flush=True)
     with contextlib.ExitStack() as held:
         for manifest in manifests:
             held.enter_context(_alone(manifest.output))
@@ -220,6 +241,7 @@ def recorded_run(
             for manifest in manifests
         ]
         for manifest in manifests:
+            manifest.origin = dict(origin or {})
             manifest.start()
         try:
             yield manifests[0]

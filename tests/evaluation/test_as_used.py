@@ -107,6 +107,9 @@ def test_files_that_do_not_tell_have_no_submitted_program() -> None:
     del told["usage"]
     scores = problem_scores(Evaluated.read(told))
     assert scores.submitted_T is not None and scores.tokens_T is None
+    nothing = {"prompt_tokens": 0, "completion_tokens": 0, "finish_reason": "stop", "cost": None}
+    uncounted = {**told, "usage": [[nothing] * 3] * TURNS}
+    assert problem_scores(Evaluated.read(uncounted)).tokens_T is None
     del told["public_pass_rates"]
     scores = problem_scores(Evaluated.read(told))
     summary = summarise([scores])

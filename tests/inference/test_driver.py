@@ -117,6 +117,17 @@ async def test_single_turn_records_and_the_first_turn_from_their_file(problems: 
     assert manifest_of(plan.output_file)["counts"]["requests"] == 5 * 3 * 2, "nor counted"
 
 
+@pytest.mark.parametrize("num_turns", [None, 2])
+async def test_nothing_of_another_run_stays_in_a_row(problems: Path, tmp_path: Path, num_turns: int | None) -> None:
+    """Later stages would take it for this run's."""
+    (before, *_) = await run_plan(make_plan(problems, tmp_path / "turns.jsonl", stop_at_success=True))
+    evaluated = {"all_pass_rates": [[0.5] * 9], "clean_public_pass_rates": [[0.5] * 9], "responses": ["k=1"]}
+    write_jsonl(tmp_path / "in.jsonl", [{**before, **evaluated}])
+    (after,) = await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", num_turns=num_turns))
+    assert not {*evaluated, "stop_at_success"} - {"responses"} & after.keys()
+    assert ("conversations" in after, "responses" in after) == (num_turns is not None, num_turns is None)
+
+
 async def test_a_file_with_turns_is_no_single_turn_file(problems: Path, tmp_path: Path) -> None:
     await run_plan(make_plan(problems, tmp_path / "turns.jsonl"))
     plan = make_plan(tmp_path / "turns.jsonl", tmp_path / "out.jsonl", from_scratch=False)

@@ -26,7 +26,7 @@ class Handler(JsonHandler):
 
     def do_GET(self) -> None:
         card = {"object": "model", "created": 0, "owned_by": "sglang", "root": "m", "parent": None}
-        models = [{**card, "id": "m", "max_model_len": CONTEXT}]
+        models = [{**card, "id": name, "max_model_len": size} for name, size in (("small", 9), ("m", CONTEXT))]
         models.append({**card, "id": "adapter", "parent": "m", "max_model_len": None})
         self.send(200, {"object": "list", "data": models})
 

@@ -58,6 +58,11 @@ def test_other_sets_than_the_papers_training_set(tmp_path: Path, model: Path) ->
     assert max(record["turn"] for record in records) == 2
     shortest = build(rows[1:], tmp_path / "short", model, "--max_prompt_tokens", 1)
     assert [record["turn"] for record in shortest] == [0], "the first prompt is never too long"
+    assert build(rows[1:], tmp_path / "long", model)
+    all_counts, counts = (manifest(tmp_path / name)["counts"] for name in ("long", "short"))
+    assert all_counts["contexts_too_long"] == 0
+    assert counts["contexts_too_long"] == sum(all_counts["contexts"].values()) - sum(counts["contexts"].values()) > 0
+    assert counts["trajectories"]["with contexts"] == 0 < all_counts["trajectories"]["with contexts"]
 
 
 def test_a_share_of_the_contexts_keeps_a_solution(tmp_path: Path, model: Path) -> None:

@@ -225,9 +225,9 @@ def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, 
         ("cpu", "actor_rollout_ref.actor.optim.lr_scheduler_type=foo", InputError, "choose constant, cosine"),
         (
             "cpu",
-            "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+            "actor_rollout_ref.rollout.tensor_model_parallel_size=3",
             InputError,
-            "takes 2 GPUs (actor_rollout_ref",
+            "takes 3 GPUs (actor_rollout_ref",
         ),
         ("cpu", "actor_rollout_ref.model.lora_adapter_path=/none", InputError, "lora_adapter_path=/none: no adapter, "),
         ("cpu", "actor_rollout_ref.model.path=/no/such/model", InputError, "/no/such/model: no such folder"),
@@ -260,10 +260,9 @@ def test_settings_that_contradict_each_other_or_that_this_machine_cannot_meet(co
 
 
 def test_rows_without_shared_prompts_fill_their_micro_batches(complaint):
-    told = complaint("cobalt.share_prompts=false", "cobalt.loss_weights=tokens", "actor_rollout_ref.rollout.n=3")
-    assert (
-        "ppo_micro_batch_size_per_gpu=8 does not divide the 12 rows of a GPU; or take actor_rollout_ref.actor." in told
-    )
+    own = ("cobalt.share_prompts=false", "cobalt.loss_weights=tokens")
+    told = complaint(*own, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7")
+    assert "ppo_micro_batch_size_per_gpu=7 does not divide the " in told
 
 
 def test_names_of_losses_may_come_of_a_users_module(start):
