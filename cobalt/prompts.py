@@ -305,8 +305,9 @@ class Wording:
             raise ValueError(f"mixed prompt sets: the {name} is {here} here and {there} elsewhere (docs/formats.md)")
 
 
-def with_feedback(result: ExecutionResult, tests: TestCases) -> ResultRecord:
+def with_feedback(result: ExecutionResult, tests: TestCases | str | Mapping[str, Any]) -> ResultRecord:
     """The result as files and policies get it: with the feedback on each of its ``tests``."""
+    tests = TestCases.parse(tests)
     if result.infra_error is not None:
         feedback = [""] * len(tests)
     else:

@@ -295,13 +295,13 @@ class Executor:
         lane = object()
         return await asyncio.gather(*(self._submit(lane, code, tests) for code, tests in parsed))
 
-    async def run_inputs(self, code: str, tests: TestCases, files: Mapping[str, bytes]) -> list[Output]:
+    async def run_inputs(self, code: str, tests: Tests, files: Mapping[str, bytes]) -> list[Output]:
         """What a program prints on the inputs of ``tests``, whose expected outputs are not looked at.
 
         ``files`` by name lie in its working folder. Of several inputs only those are run that one turn is enough for.
-        No limit is over all inputs. Raises ``InfraError``.
+        No limit is over all inputs. Raises ``InfraError``, and what ``parse_program`` does.
         """
-        outcome = await self._submit(object(), code, tests, files)
+        outcome = await self._submit(object(), *parse_program(code, tests), files)
         if isinstance(outcome, ExecutionResult):
             raise InfraError(outcome.infra_error)
         return outcome

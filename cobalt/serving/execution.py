@@ -25,7 +25,7 @@ APP_NAME, REPLICAS = "evaluator", "Evaluator"
 """The app, and its deployment that runs programs."""
 START_HINT = (
     "start it with: serve run remote_reward_server:app --name evaluator --route-prefix /evaluator, "
-    "or pass --executor local"
+    "or pass --executor local (trainings: EXECUTOR=local, which is reward.reward_kwargs.executor=local)"
 )
 
 PROGRAMS_PER_CALL = 4

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The problems of the study: the shared set is unpacked, imported with ``cobalt data import``, and divided.
+"""The problems of the study: the archive is unpacked, imported with ``cobalt data import``, and divided.
 
     python research/real/problems.py --size 0.5b --problems problems.tar.xz --data DATA
 
@@ -33,7 +33,7 @@ from research.real.counts import FILE
 LEARNED = ("train", "train_leetcode")
 ASKED = ("eval_mbpp", "eval_humaneval", "eval_leetcode", "eval_stdin")
 SETS = {"useful": LEARNED, "dev": LEARNED, "test": ASKED, "functions": ASKED}
-"""Output: files of the shared set."""
+"""Output: files of the archive."""
 DEV = 400
 ORDER = Path(__file__).with_name("study") / "base.counts.json.gz"
 

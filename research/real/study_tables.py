@@ -125,7 +125,7 @@ PARTLY = {
     "wrong_10": ARMS["wrong_10"],
     "wrong_25": ARMS["wrong_25"],
 }
-"""Trainings that were asked a part of the test problems, since their machine went back: label."""
+"""Trainings that were asked a part of the test problems, for lack of time: label."""
 ONLINE = ("single_turn", "single_turn_21", "grpo_online", "grpo_online_on", "grpo_online_12", "verpo_online")
 """Arms that do not learn from stored conversations."""
 SECONDS_OF = {"rft_3e-6": "rft", "single_turn_21": "single_turn", "cobalt_21": "cobalt"}

@@ -93,7 +93,7 @@ async def test_limits_of_a_problem_hold_beside_those_of_the_executor():
             assert result.verdicts == (verdict,), (code, limit)
             assert result.cpu_limit_s == min(limit.get("time_limit", 2), 2)
             if verdict is Verdict.MEMORY_LIMIT:  # and not that 1 is no 1
-                (feedback,) = with_feedback(result, TestCases.parse(tests)).feedback
+                (feedback,) = with_feedback(result, tests).feedback
                 assert "MemoryError" in feedback and "Expected Output" not in feedback
 
 
@@ -137,6 +137,12 @@ def test_unknown_settings_are_refused():
     for name, value in {"cpu_limit_s": 0, "checker": "fuzzy", "workers": 0, "mode": "C"}.items():
         with pytest.raises(ValueError, match=f"^{name} must be"):
             Executor(**{name: value})
+
+
+async def test_what_a_program_prints_on_inputs_as_in_files():
+    async with Executor(workers=1) as executor:
+        (printed,) = await executor.run_inputs("print(input())", {"inputs": ["1"], "outputs": [""]}, {})
+        assert printed.stdout == "1\n"
 
 
 def test_feedback_texts(sandbox):
