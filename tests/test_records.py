@@ -291,6 +291,14 @@ def test_released_results_without_verdicts_are_read() -> None:
     assert (result.verdicts, result.pass_rate) == ((Verdict.PASSED, Verdict.WRONG_ANSWER), 0.5)
 
 
+@pytest.mark.parametrize("verdicts", [[], ["passed"], ["passed"] * 3])
+def test_a_result_has_a_verdict_for_each_test(verdicts: list[str]) -> None:
+    with pytest.raises(ValueError, match=f"2 tests in 'passing' and {len(verdicts)} in 'verdicts'"):
+        ResultRecord.from_record({"passing": [True, False], "feedback": ["", "x"], "verdicts": verdicts})
+    with pytest.raises(ValueError, match="0 tests"):
+        ResultRecord.from_record({"passing": [], "feedback": []})
+
+
 def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     with recorded_run("first", {}, [], {path: {"seed": 1}}):

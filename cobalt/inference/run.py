@@ -18,7 +18,7 @@ from cobalt.inference.engines import Engine, open_engine
 from cobalt.inference.flags import InferenceConfig, LitellmConfig
 from cobalt.prompts import PromptSet, described, prompt_content
 from cobalt.records import RecordFile, read_jsonl, row_hash
-from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.jsonl import InvalidLines, Record, refuse_half_characters
 from cobalt.records.manifest import (
     check_paths,
     content_hash,
@@ -127,6 +127,7 @@ def read_problems(flags: InferenceConfig, invalid: InvalidLines, check: Instruct
 
     def parse(row: Record) -> ProblemRow:
         problem = (Problem if flags.from_scratch else SingleTurn).read(row)
+        refuse_half_characters(problem.instruction)
         check.see(problem.instruction)
         firsts = None
         if isinstance(problem, SingleTurn):

@@ -90,7 +90,7 @@ def problem_of(config: SolveConfig) -> tuple[object, str, TestCases, TestCases |
         tests = None if config.tests is None else usable_tests(config.tests.read_text())
     except ValueError as error:
         raise InputError.at(config.tests, None, str(error)) from None
-    row = re.fullmatch(r"(.+\.jsonl(?:\.gz)?):(.+)", config.problem)
+    row = re.fullmatch(r"(.+\.jsonl(?:\.gz|\.xz)?):(.+)", config.problem)
     prompts = config.prompt_set([] if row is None else [Path(row[1])])
     try:
         if row is not None:

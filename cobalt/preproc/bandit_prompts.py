@@ -49,7 +49,7 @@ from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording
 from cobalt.records import TestCases, dump_line, read_jsonl, write_lines
 from cobalt.records.identity import model_identity, refuse_missing_model
-from cobalt.records.jsonl import InvalidLines, Record, naming
+from cobalt.records.jsonl import InvalidLines, Record, naming, refuse_half_characters
 from cobalt.records.manifest import check_paths, origin_of, recorded_run, tell_other_origin
 
 BATCH_PROBLEMS = 64
@@ -130,6 +130,7 @@ def main(config: BanditPromptsConfig) -> None:
             def parse(row: Record, perturbed: bool = perturbed) -> tuple[EvaluatedProblem, dict[str, Answers]]:
                 problem = parse_problem(row, perturbed, hidden_only=config.reward_tests == "hidden")
                 for trajectory in problem.trajectories:
+                    refuse_half_characters(trajectory.conversation)
                     wording.see(trajectory.conversation)
                 answers = {} if config.purpose == "grpo" else stored_answers(row, problem)
                 if random.Random(f"{config.seed}-weak-{problem.id}").random() < config.weak_tests:

@@ -23,7 +23,7 @@ from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import PromptSet, Wording, described, first_messages
 from cobalt.records import read_jsonl, tests_of
-from cobalt.records.jsonl import InvalidLines, Record, naming
+from cobalt.records.jsonl import InvalidLines, Record, naming, refuse_half_characters
 from cobalt.records.manifest import origin_of, recorded_run, tell_other_origin
 from cobalt.records.rows import Message, Rate, Row
 
@@ -102,10 +102,7 @@ def multi_turn(config: MultiTurnParquetConfig) -> None:
 
 def _verl_row(id_: Any, messages: list[dict[str, str]], tests_text: str, extra_info: dict[str, Any]) -> VerlRow:
     """A row without its place in the file. An id that is no text is written as JSON: a column has one type."""
-    try:
-        json.dumps([id_, messages, tests_text, extra_info], ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:  # half of a surrogate pair
-        raise ValueError(f"a text cannot be written as UTF-8: {error}") from None
+    refuse_half_characters(id_, messages, tests_text, extra_info)
     return {
         "data_source": DATA_SOURCE,
         "prompt": messages,

@@ -65,6 +65,14 @@ def id_key(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
+def refuse_half_characters(*values: Any) -> None:
+    """Raise ``ValueError`` for half of a surrogate pair in a text, which JSON can hold and no tokenizer takes."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a text cannot be written as UTF-8: {error}") from None
+
+
 def missing_fields(row: Record, fields: Sequence[str]) -> str | None:
     """Names all of ``fields`` that the row lacks, and a stage that writes one of them; None if it has all."""
     missing = [field for field in fields if field not in row]

@@ -41,4 +41,6 @@ class ResultRecord:
         verdicts = record.get("verdicts")
         if verdicts is None:
             verdicts = [Verdict.PASSED if value else Verdict.WRONG_ANSWER for value in passing]
+        if len(verdicts) != len(passing) or not passing:
+            raise ValueError(f"a result has {len(passing)} tests in 'passing' and {len(verdicts)} in 'verdicts'")
         return cls(passing, tuple(record["feedback"]), tuple(map(Verdict, verdicts)), record.get("infra_error"))

@@ -136,6 +136,14 @@ async def test_a_file_with_turns_is_no_single_turn_file(problems: Path, tmp_path
         await run_plan(plan)
 
 
+async def test_a_text_that_no_tokenizer_takes_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    rows = problem_rows(2)
+    rows[1]["instruction"] += "\ud83d"
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    with pytest.raises(InputError, match="line 2: a text cannot be written as UTF-8"):
+        await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl"))
+
+
 async def test_samples_may_differ_between_problems(tmp_path: Path) -> None:
     rows = [{**row, "responses": ["```\nk=1\n```"] * (1 + number)} for number, row in enumerate(problem_rows(3))]
     write_jsonl(tmp_path / "in.jsonl", rows)

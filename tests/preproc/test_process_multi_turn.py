@@ -65,6 +65,16 @@ def test_other_sets_than_the_papers_training_set(tmp_path: Path, model: Path) ->
     assert counts["trajectories"]["with contexts"] == 0 < all_counts["trajectories"]["with contexts"]
 
 
+def test_a_text_that_no_tokenizer_takes_is_told_with_its_line(tmp_path: Path, model: Path, capsys) -> None:
+    half, whole = evaluated("a", IMPROVING), evaluated("b", IMPROVING)
+    half["conversations"][0][1]["content"] += "\ud83d"
+    source = write_rows(tmp_path / "in.jsonl", [half, whole])
+    flags = ("--input_file", source, "--model_name", model, "--output_file", tmp_path / "out.jsonl")
+    assert run_command("process_multi_turn_taco", *flags) == 2
+    assert "in.jsonl: line 1: a text cannot be written as UTF-8" in one_complaint(capsys)
+    assert run_command("process_multi_turn_taco", *flags, "--skip_invalid") == 0
+
+
 def test_a_share_of_the_contexts_keeps_a_solution(tmp_path: Path, model: Path) -> None:
     rows = [evaluated("a", IMPROVING), evaluated("b", [[0.0, 0.5, 1.0]] * 4)]
     everything = build(rows, tmp_path / "all", model)
