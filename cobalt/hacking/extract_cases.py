@@ -83,7 +83,9 @@ def extract(config: ExtractionConfig) -> None:
             raise ValueError(f"id {row['id']!r}: {error}") from None
         return row
 
-    data = {id_key(row["id"]): row for row in read_jsonl(config.data_file, DATA_FIELDS, parse=perturbed_row)}
+    skipped = InvalidLines(config.skip_invalid)
+    rows = read_jsonl(config.data_file, DATA_FIELDS, parse=perturbed_row, on_invalid=skipped.handler)
+    data = {id_key(row["id"]): row for row in rows}
 
     def read_problems(invalid: InvalidLines) -> Iterator[tuple[Record, str, ProblemCases]]:
         """Rows of the data set, the hash of each and of its result, and its cases; complaints carry the line."""
@@ -125,7 +127,11 @@ def extract(config: ExtractionConfig) -> None:
                 await asyncio.gather(*(check(*problem) for problem in counted))
                 bar.update(len(problems))
         stored.finish(ids)
-        return {"read": read, "not_fully_specified": read - len(ids), "invalid_lines_skipped": invalid.count}
+        return {
+            "read": read,
+            "not_fully_specified": read - len(ids),
+            "invalid_lines_skipped": invalid.count + skipped.count,
+        }
 
     async def record() -> dict[str, Any]:
         """Write all outputs; returns the summary."""

@@ -104,6 +104,16 @@ def test_a_malformed_row_is_named_with_its_line_or_skipped(config, tmp_path):
     write_jsonl(data, list(read_jsonl(config.data_file))[1:])
     with pytest.raises(InputError, match="line 1: id 'sum' is not in"):
         extract(replace(config, data_file=data))
+    bad = [
+        {**row, "perturbed_public_test_cases": "{}"} if n == 0 else row
+        for n, row in enumerate(read_jsonl(config.data_file))
+    ]
+    write_jsonl(data, bad)
+    with pytest.raises(InputError, match=rf"{data}: line 1: "):
+        extract(replace(config, data_file=data))
+    output = tmp_path / "other.jsonl"
+    extract(replace(config, data_file=data, output_file=output, skip_invalid=True))
+    assert json.loads((tmp_path / "other.jsonl.summary.json").read_text())["invalid_lines_skipped"] == 2
 
 
 @pytest.mark.parametrize("given", [{"executor": "local"}, {"checker": "lcb"}, {"executor_args": "workers=1"}])
