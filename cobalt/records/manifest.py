@@ -28,7 +28,7 @@ SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", 
 USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 SHOWN_CHARACTERS = 80
 """Characters of a setting's value in an error message."""
-COMPRESSED = (".gz", ".xz")
+COMPRESSED_ENDINGS = (".gz", ".xz")
 """Endings of files that are read as what they hold."""
 _SECTIONS = ("config", "content", "inputs", "origin", "counts")
 REPORTED_PACKAGES = (
@@ -54,7 +54,7 @@ def origin_of(output: str | Path) -> dict[str, Any]:
 def _stored(output: str | Path) -> dict[str, Any]:
     """The manifest of a file, or of what it is a link to or was compressed from; empty if there is none."""
     names = [str(output), os.path.realpath(output)]
-    names += [name.removesuffix(suffix) for name in names for suffix in COMPRESSED]
+    names += [name.removesuffix(suffix) for name in names for suffix in COMPRESSED_ENDINGS]
     found = (manifest_path(name) for name in names)
     path = next((path for path in found if path.exists()), None)
     return {} if path is None else read_manifest(path)

@@ -13,16 +13,14 @@ from cobalt.rewards.repetition import has_repetition
 
 Thinking = Literal["required", "optional", "none"]
 """How many ``</think>`` a well-formed response has: exactly one (the paper's rule), at most one, or none."""
+BLOCK_START = "```python"
+BLOCK_END = "\n```"
 
 
 def thinking_of(tokenizer: Any) -> Thinking:
     """A policy thinks whose chat template holds ``</think>``, or that has a token for it."""
     thinks = THINK_END in str(tokenizer.chat_template) or THINK_END in tokenizer.get_vocab()
     return "required" if thinks else "none"
-
-
-BLOCK_START = "```python"
-BLOCK_END = "\n```"
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,6 @@ NOT_SGLANG = {
     "quantization_config_file": None,
 }
 """Settings of ``rollout`` that veRL 0.9.1 does not pass to SGLang, and their defaults."""
-LOSS_TYPE = "ppo_clip"
-"""veRL's default of ``rollout_correction.loss_type``."""
 LOOPS = 8
 """Processes of agent loops: veRL's default for any number of GPUs, ours for each. A response takes one 5 to 8 ms."""
 EQUAL_DRAWS = ("enable_deterministic_inference", "rl_on_policy_target")
@@ -195,10 +193,9 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     if rollout.name == SGLANG:
         _refuse_for_sglang(rollout, model)
     correction = config.algorithm.rollout_correction or {}
-    if correction.get("loss_type", LOSS_TYPE) != LOSS_TYPE:
-        raise InputError(
-            f"algorithm.rollout_correction.loss_type: {IGNORES}; give actor_rollout_ref.actor.policy_loss.loss_mode"
-        )
+    if correction:
+        told = f"{IGNORES}; give actor_rollout_ref.actor.policy_loss.loss_mode"
+        refuse_changed(config, CONFIG_NAME, {"algorithm.rollout_correction.loss_type": told})
     for name in ("rollout_is", "rollout_rs", "bypass_mode"):
         if correction.get(name) and not rollout.calculate_log_probs:
             raise InputError(

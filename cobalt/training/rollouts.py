@@ -228,36 +228,34 @@ def own_buffer(buffer: Any) -> Any:
     return kind(**{name: getattr(buffer, name) for name in [*inspect.signature(ReplayBuffer.__init__).parameters][1:]})
 
 
-def neutral_totals(
+def neutralised(
     totals: Mapping[int, float | None], problems: Mapping[int, str], lost: Sequence[str]
-) -> dict[int, float]:
-    """The rewards of the rows that need another than ``totals`` has, where None could not be scored.
+) -> tuple[dict[int, float], set[int]]:
+    """The rewards of the rows that need another than ``totals`` has, where None could not be scored; silent rows.
 
-    ``problems``: of the rows; ``lost``: the problem of each response that has no row.
+    Those must not move the policy, whatever is added to their rewards, as a KL penalty, and where deviations are not
+    the group's: rows that could not be scored, of a group that is mostly that, or left alone of one. ``problems``: of
+    the rows; ``lost``: the problem of each response that has no row.
     """
     if not lost and None not in totals.values():
-        return {}
+        return {}, set()
     groups, found = [problems[row] for row in totals], Counter(problems.values())
-    neutral = neutralise_groups([*totals.values(), *[None] * len(lost)], [*groups, *lost])
     # GRPO gives the only response of a group its raw reward
     alone = {problem for problem in lost if found[problem] == 1}
-    pairs = zip(totals, groups, neutral, strict=False)
-    rewards = {row: 0.0 if problem in alone else reward for row, problem, reward in pairs}
-    return {row: reward for row, reward in rewards.items() if reward != totals[row]}
 
+    def filled(values: Iterable[float | None]) -> list[float]:
+        return neutralise_groups([*values, *[None] * len(lost)], [*groups, *lost])
 
-def without_advantage(totals: Mapping[int, float | None], problems: Mapping[int, str], lost: Sequence[str]) -> set[int]:
-    """The rows that must not move the policy: not scored, of a group that is mostly that, or left alone of one.
-
-    Arguments as for ``neutral_totals``, whose rewards alone do not see to it where something else is added to them, as
-    a KL penalty, or where deviations are not the group's.
-    """
-    counted = [None if total is None else 1.0 for total in totals.values()]
-    groups, found = [problems[row] for row in totals], Counter(problems.values())
-    valid = neutralise_groups([*counted, *[None] * len(lost)], [*groups, *lost])
-    alone = {problem for problem in lost if found[problem] == 1}
-    rows = zip(totals, counted, valid, groups, strict=False)
-    return {row for row, own, is_valid, problem in rows if own is None or not is_valid or problem in alone}
+    scored = filled(None if total is None else 1.0 for total in totals.values())  # 0 in groups without enough
+    rewards, silent = {}, set()
+    for (row, total), problem, reward, share in zip(
+        totals.items(), groups, filled(totals.values()), scored, strict=False
+    ):
+        if (own := 0.0 if problem in alone else reward) != total:
+            rewards[row] = own
+        if total is None or not share or problem in alone:
+            silent.add(row)
+    return rewards, silent
 
 
 def with_lost(

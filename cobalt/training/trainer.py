@@ -31,13 +31,12 @@ from cobalt.training.online import OVERLONG, Program, turn_advantages
 from cobalt.training.resume import CHECKPOINT
 from cobalt.training.rollouts import (
     GroupClient,
-    neutral_totals,
+    neutralised,
     own_buffer,
     place_of,
     refuse_errors,
     trajectories_of,
     with_lost,
-    without_advantage,
 )
 from cobalt.training.scoring import INFRA, RewardSettings
 from cobalt.training.settings import Method, gpus_of
@@ -226,12 +225,12 @@ class CobaltTrainer(PPOTrainer):
         silent: set[int] = set()
         if self._method is None:
             totals = {row: None if infos[row].get(INFRA) else float(scores_B[row].sum()) for row in infos}
-            for row, total in neutral_totals(totals, problems, lost).items():
+            rewards, silent = neutralised(totals, problems, lost)
+            for row, total in rewards.items():
                 scores_B[row] = torch.zeros_like(scores_B[row])
                 scores_B[row][-1] = total
-            if lost or None in totals.values():
+            if rewards:
                 self._put(where, rm_scores=scores_B)
-                silent = without_advantage(totals, problems, lost)
         else:
             programs_N = []
             for rows_T in trajectories.values():
