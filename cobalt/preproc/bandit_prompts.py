@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import random
-import re
 import tempfile
 from array import array
 from collections import Counter
@@ -203,27 +202,13 @@ def load_tokenizer(model_name: str, setting: str = "--model_name ", **options: A
 
 
 class PromptCounter:
-    """Counts what ``tokenizer.apply_chat_template(prompt, add_generation_prompt=True)`` gives, each message once.
+    """Counts the tokens of ``tokenizer.apply_chat_template(prompt, add_generation_prompt=True)``.
 
-    Contexts of one trajectory begin alike. A rendered text is cut before each special token at which a cut changes no
-    token, and each different piece is tokenized once. ``template``: more arguments of ``apply_chat_template``.
+    ``template``: more arguments of ``apply_chat_template``.
     """
 
     def __init__(self, tokenizer: Any, **template: Any):
         self._tokenizer, self._template = tokenizer, template
-        # The tokenizer takes an added token out of the text before anything else if it is not normalized, takes no
-        # space along and may touch words. Of those tokens, only one that begins with a sign (a letter could end a word
-        # that another token needs whole) and whose beginning no other added token can reach into is a place to cut.
-        added = list(tokenizer.added_tokens_decoder.values()) if tokenizer.is_fast else []
-        tails = [token.content[i:] for token in added for i in range(1, len(token.content))]
-        marks = [
-            token.content
-            for token in added
-            if not (token.normalized or token.lstrip or token.rstrip or token.single_word)
-            and re.match(r"[^\w\s]", token.content)
-            and not any(tail.startswith(token.content) or token.content.startswith(tail) for tail in tails)
-        ]
-        self._cuts = re.compile("|".join(f"(?={re.escape(mark)})" for mark in marks)) if marks else None
 
     @property
     def fingerprint(self) -> str:
@@ -241,19 +226,12 @@ class PromptCounter:
         return sum(tokens > most for tokens in self._count(texts))
 
     def _rendered(self, prompts: Sequence[Conversation]) -> list[str]:
-        if not prompts:
-            return []
         settings = {**self._template, "add_generation_prompt": True, "tokenize": False}
-        return self._tokenizer.apply_chat_template([list(messages) for messages in prompts], **settings)
+        return self._tokenizer.apply_chat_template([list(m) for m in prompts], **settings) if prompts else []
 
     def _count(self, texts: Sequence[str]) -> list[int]:
-        if not texts:
-            return []
-        pieces = [list(filter(None, self._cuts.split(text))) if self._cuts else [text] for text in texts]
-        distinct = list({piece for text in pieces for piece in text})
-        encoded = self._tokenizer(distinct, add_special_tokens=False, return_attention_mask=False, verbose=False)
-        lengths = {piece: len(ids) for piece, ids in zip(distinct, encoded["input_ids"], strict=True)}
-        return [sum(lengths[piece] for piece in text) for text in pieces]
+        how = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+        return [len(ids) for ids in self._tokenizer(list(texts), **how)["input_ids"]] if texts else []
 
 
 class SetStats:

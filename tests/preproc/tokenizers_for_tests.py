@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 CHATML = (
@@ -41,14 +41,14 @@ CORPUS = [
 ]
 
 
-def make_tokenizer(template: str = CHATML, **special: bool) -> PreTrainedTokenizerFast:
-    """A tokenizer of some 600 tokens. ``special``: flags of the message token, such as ``lstrip``."""
+def make_tokenizer(template: str = CHATML) -> PreTrainedTokenizerFast:
+    """A tokenizer of some 600 tokens."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=600,
-        special_tokens=[AddedToken("<|im_start|>", **special), "<|im_end|>"],
+        special_tokens=["<|im_start|>", "<|im_end|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
