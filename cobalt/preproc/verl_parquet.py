@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from annotated_types import MinLen
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, with_progress
@@ -25,7 +23,7 @@ from cobalt.prompts import PromptSet, Wording, described, first_messages
 from cobalt.records import read_jsonl, tests_of
 from cobalt.records.jsonl import InvalidLines, Record, naming, refuse_half_characters
 from cobalt.records.manifest import origin_of, recorded_run, tell_other_origin
-from cobalt.records.rows import Message, Rate, Row
+from cobalt.records.rows import Prompt, Rate
 
 DATA_SOURCE = "code_taco_verified"
 ABILITY = "code"
@@ -58,11 +56,9 @@ class MultiTurnParquetConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Validation prompts (JSONL), from process_multi_turn_taco.py --is_test."""
 
 
-class BanditPrompt(Row):
+class BanditPrompt(Prompt):
     """What is read of a bandit prompt."""
 
-    id: Any = Field(alias="example_id")
-    conversation: Annotated[list[Message], MinLen(1)]
     prev_best_pass_rate: Rate | None
 
 

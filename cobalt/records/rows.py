@@ -12,6 +12,7 @@ from annotated_types import Interval, MinLen
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     PlainValidator,
     PrivateAttr,
     ValidationError,
@@ -88,10 +89,22 @@ class Row(BaseModel):
 R = TypeVar("R", bound=Row)
 
 
-def read_rows(path: str | Path, kind: type[R], on_invalid: Callable[[InputError], None] | None = None) -> Iterator[R]:
+def read_rows(
+    path: str | Path,
+    kind: type[R],
+    on_invalid: Callable[[InputError], None] | None = None,
+    unique: str | None = "id",
+) -> Iterator[R]:
     """The rows of a JSONL file, see ``read_jsonl``."""
-    required = [name for name, field in kind.model_fields.items() if field.is_required()]
-    return read_jsonl(path, required, parse=kind.read, on_invalid=on_invalid)
+    required = [field.alias or name for name, field in kind.model_fields.items() if field.is_required()]
+    return read_jsonl(path, required, unique, kind.read, on_invalid)
+
+
+class Prompt(Row):
+    """A context, as ``process_multi_turn_taco.py`` writes it."""
+
+    id: Any = Field(alias="example_id")
+    conversation: Annotated[list[Message], MinLen(1)]
 
 
 class Problem(Row):

@@ -16,16 +16,15 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import tyro
 from annotated_types import MinLen
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, ModelName, Positive
 from cobalt.errors import InputError, SetupError, first_line
 from cobalt.preproc.bandit_prompts import load_tokenizer
-from cobalt.records import Manifest, read_jsonl
+from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import changes, file_sha256, read_manifest, refuse_unwritable, tell_other_origin
-from cobalt.records.rows import Message, Row
+from cobalt.records.rows import Prompt, read_rows
 from cobalt.records.training_run import MANIFEST_NAME, resumed_step, training_manifest
 from cobalt.training.cluster import cpu_variables
 from cobalt.training.config import ROOM
@@ -72,16 +71,11 @@ MAY_CHANGE = (
 """Settings that a resumed training takes over, and that do not change what it learns."""
 
 
-class Pair(Row):
+class Pair(Prompt):
     """A row of ``process_multi_turn_taco.py --for dpo``."""
 
-    id: Any = Field(alias="example_id")
-    conversation: Annotated[list[Message], MinLen(1)]
     chosen: Annotated[str, MinLen(1)]
     rejected: str
-
-
-PAIR_FIELDS = ("example_id", "conversation", "chosen", "rejected")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +231,7 @@ def encoded_pairs(path: Path, tokenizer: Any, most: int) -> tuple[list[dict[str,
     from cobalt.training.rft_data import encode  # and torch
 
     pairs, count = [], 0
-    for row in read_jsonl(path, PAIR_FIELDS, unique=None, parse=Pair.read):
+    for row in read_rows(path, Pair, unique=None):
         chosen, rejected = (encode(tokenizer, row.conversation, text) for text in (row.chosen, row.rejected))
         if len(chosen.prompt) + max(len(chosen.response), len(rejected.response)) <= most:
             ids = {"prompt_ids": chosen.prompt, "chosen_ids": chosen.response, "rejected_ids": rejected.response}

@@ -9,13 +9,11 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 from annotated_types import MinLen
-from pydantic import Field
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from cobalt.prompts import prompt_tokens
-from cobalt.records import read_jsonl
-from cobalt.records.rows import Message, Row
+from cobalt.records.rows import Prompt, read_rows
 
 
 class Tokens(NamedTuple):
@@ -25,11 +23,9 @@ class Tokens(NamedTuple):
     response: list[int]
 
 
-class Example(Row):
+class Example(Prompt):
     """A row of ``process_multi_turn_taco.py --for rft``."""
 
-    id: Any = Field(alias="example_id")
-    conversation: Annotated[list[Message], MinLen(1)]
     response: Annotated[str, MinLen(1)]
 
 
@@ -45,8 +41,7 @@ class StoredAnswers(Dataset):
     def __init__(self, parquet_files: Any, tokenizer: Any, config: Any, **_: Any):
         """``parquet_files``: JSONL files of ``Example``. Raises ``InputError``."""
         paths = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
-        needed = ("example_id", "conversation", "response")
-        rows = [row for path in paths for row in read_jsonl(path, needed, unique=None, parse=Example.read)]
+        rows = [row for path in paths for row in read_rows(path, Example, unique=None)]
         encoded = [encode(tokenizer, row.conversation, row.response) for row in rows]
         self.tokens = [each for each in encoded if len(each.prompt) + len(each.response) <= config.max_length]
         self.left_out = len(encoded) - len(self.tokens)
