@@ -7,6 +7,7 @@ scripts in a checkout, which ``--help`` names first.
 import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
 import cobalt
@@ -44,47 +45,34 @@ HELP = {
 }
 
 
+AT = {
+    "sandbox check": "cobalt.sandbox.selftest:main",
+    "sandbox run": "cobalt.serving.stand_alone:run_program",
+    "sandbox serve": "cobalt.serving.stand_alone:serve",
+    "service check": "cobalt.serving.service_check:main",
+    "solve": "cobalt.inference.solve:main",
+    "plan": "cobalt.training.cost_model:main",
+    "train": "cobalt.training.hydra_main:main",
+    "rft": "cobalt.training.rft:main",
+    "dpo": "cobalt.training.dpo:main",
+    "merge": "cobalt.training.merge:merge",
+    "prompts-from": "cobalt.preproc.prompts_from:main",
+    "data import": "cobalt.preproc.taco:main cobalt.preproc.taco:ImportConfig",
+    "data import livecodebench": "cobalt.preproc.livecodebench:main "
+    "cobalt.preproc.livecodebench:LiveCodeBenchImportConfig",
+    "data trajectories": "cobalt.preproc.trajectories:main",
+    "view": "cobalt.viewer.page:main",
+}
+"""Where the function of each command is, and its flags, where these are not those that the function names."""
+
+
 def load_command(name: str) -> tuple[type[Any] | None, Callable[..., Any]]:
     """The flags and the function of a command; None: it reads its arguments itself.
 
     What it needs is imported here, so ``python -m cobalt sandbox check`` needs nothing but Python.
     """
-    match name:
-        case "sandbox check":
-            from cobalt.sandbox.selftest import main
-        case "sandbox run":
-            from cobalt.serving.stand_alone import run_program as main
-        case "sandbox serve":
-            from cobalt.serving.stand_alone import serve as main
-        case "service check":
-            from cobalt.serving.service_check import main
-        case "solve":
-            from cobalt.inference.solve import main
-        case "plan":
-            from cobalt.training.cost_model import main
-        case "train":
-            from cobalt.training.hydra_main import main
-        case "rft":
-            from cobalt.training.rft import main
-        case "dpo":
-            from cobalt.training.dpo import main
-        case "merge":
-            from cobalt.training.merge import merge as main
-        case "prompts-from":
-            from cobalt.preproc.prompts_from import main
-        case "data import":
-            from cobalt.preproc.taco import ImportConfig, main
-
-            return ImportConfig, main
-        case "data import livecodebench":
-            from cobalt.preproc.livecodebench import LiveCodeBenchImportConfig, main
-
-            return LiveCodeBenchImportConfig, main
-        case "data trajectories":
-            from cobalt.preproc.trajectories import main
-        case _:
-            from cobalt.viewer.page import main
-    return get_type_hints(main).get("config"), main
+    main, *flags = map(resolve_name, AT[name].split())
+    return flags[0] if flags else get_type_hints(main).get("config"), main
 
 
 def command(name: str) -> Callable[[], None]:

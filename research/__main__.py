@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
 from cobalt import __main__ as console
@@ -32,37 +33,29 @@ HELP = {
 }
 
 
+AT = {
+    "report": "research.reports.make_report:make_report",
+    "report figures": "research.reports.redraw:main",
+    "report cost": "research.reports.bill:main",
+    "minicode generate": "research.minicode.generate:main",
+    "minicode pretrain": "research.minicode.pretrain:main",
+    "minicode probe": "research.minicode.probe:main",
+    "theory measure": "research.theory.measure:main",
+    "theory report": "research.theory.report:main",
+    "study paper": "research.plans.studies:Paper",
+    "study hacking": "research.plans.studies:Hacking",
+    "study theory": "research.plans.studies:Theory",
+    "study minicoder": "research.plans.minicoder:make_minicoder",
+}
+"""The function of each command, or its study."""
+
+
 def load_command(name: str) -> tuple[type[Any], Callable[[Any], None]]:
     """The flags and the function of a command. What it needs is imported here, not where it is only listed."""
-    match name:
-        case "report":
-            from research.reports.make_report import make_report as main
-        case "report figures":
-            from research.reports.redraw import main
-        case "report cost":
-            from research.reports.bill import main
-        case "minicode generate":
-            from research.minicode.generate import main
-        case "minicode pretrain":
-            from research.minicode.pretrain import main
-        case "minicode probe":
-            from research.minicode.probe import main
-        case "theory measure":
-            from research.theory.measure import main
-        case "theory report":
-            from research.theory.report import main
-        case "study minicoder":
-            from research.plans.minicoder import make_minicoder as main
-        case _:
-            from research.plans import studies
-
-            study = {
-                "study paper": studies.Paper,
-                "study hacking": studies.Hacking,
-                "study theory": studies.Theory,
-            }[name]
-            return study.config_type, partial(run_arms, study)
-    return get_type_hints(main)["config"], main
+    found = resolve_name(AT[name])
+    if isinstance(found, type):
+        return found.config_type, partial(run_arms, found)
+    return get_type_hints(found)["config"], found
 
 
 def command(name: str) -> Callable[[], None]:
