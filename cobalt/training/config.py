@@ -179,69 +179,11 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     _refuse_ignored(config)
     if missing := OmegaConf.missing_keys(config.cobalt):
         raise InputError(f"missing: {', '.join(sorted(missing))}; or choose another recipe")
+    if complaint := next(_complaints(config), None):
+        raise InputError(complaint)
     cobalt, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
-    on_cpu = cobalt.backend == CPU_BACKEND
-    if on_cpu != (rollout.name == "hf"):
-        raise InputError(f"actor_rollout_ref.rollout.name={rollout.name}: hf is for cobalt.backend=cpu, and only hf")
-    if not on_cpu and rollout.name not in ENGINES:
-        raise InputError(f"actor_rollout_ref.rollout.name={rollout.name}: choose {' or '.join(ENGINES)}")
-    for engine, options in rollout.engine_kwargs.items():
-        if options and engine != rollout.name:
-            raise InputError(
-                f"actor_rollout_ref.rollout.engine_kwargs.{engine} is not read with rollout.name={rollout.name}"
-            )
-    if rollout.name == SGLANG:
-        _refuse_for_sglang(rollout, model)
-    correction = config.algorithm.rollout_correction or {}
-    if correction:
-        told = f"{IGNORES}; give actor_rollout_ref.actor.policy_loss.loss_mode"
-        refuse_changed(config, CONFIG_NAME, {"algorithm.rollout_correction.loss_type": told})
-    for name in ("rollout_is", "rollout_rs", "bypass_mode"):
-        if correction.get(name) and not rollout.calculate_log_probs:
-            raise InputError(
-                f"algorithm.rollout_correction.{name}={correction[name]} needs"
-                " actor_rollout_ref.rollout.calculate_log_probs=true"
-            )
-        if name != "bypass_mode" and correction.get(name) and correction.get("bypass_mode"):
-            raise InputError(
-                f"algorithm.rollout_correction.{name}={correction[name]} is not read with"
-                " algorithm.rollout_correction.bypass_mode=true"
-            )
-    if on_cpu:
-        if rollout.calculate_log_probs:
-            raise InputError("actor_rollout_ref.rollout.calculate_log_probs=true: rollouts on CPU cores give none")
-        for section, sampling in (("rollout", rollout), ("rollout.val_kwargs", rollout.val_kwargs)):
-            if sampling.top_k > 0:
-                raise InputError(
-                    f"actor_rollout_ref.{section}.top_k={sampling.top_k}: on CPU cores it must be 0 or less"
-                )
     modules = model.external_lib or []
     modules = [modules] if isinstance(modules, str) else modules
-    if not isinstance(modules, list | ListConfig):
-        raise InputError(f"actor_rollout_ref.model.external_lib={modules}: give a module, or a list of them")
-    if (mode := config.trainer.v1.trainer_mode) not in TRAINER_MODES:
-        raise InputError(f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}")
-    if cobalt.get("online") and config.algorithm.filter_groups.enable:
-        raise InputError("algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only")
-    if (strategy := config.actor_rollout_ref.actor.strategy) not in STRATEGIES:
-        raise InputError(f"actor_rollout_ref.actor.strategy={strategy}: choose {' or '.join(STRATEGIES)}")
-    estimator, gamma = config.algorithm.adv_estimator, config.algorithm.gamma
-    if config.critic.enable or estimator == "gae":
-        raise InputError("algorithm.adv_estimator=gae and critic.enable=true: Cobalt trains no critic")
-    if gamma != 1 and estimator != "reinforce_plus_plus":
-        raise InputError(
-            f"algorithm.gamma={gamma} is not read with algorithm.adv_estimator={estimator}"
-            f"{'; give cobalt.online.gamma' if cobalt.get('online') else ''}"
-        )
-    if model.lora_rank > 0 and not model.lora.merge and strategy != "fsdp2":
-        raise InputError(
-            "actor_rollout_ref.model.lora_rank needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp on one GPU"
-            " veRL 0.9.1 sends rollouts an empty adapter"
-        )
-    for role in ("actor", "ref"):
-        if config.actor_rollout_ref[role].fsdp_config.offload_policy and strategy != "fsdp2":
-            setting = f"actor_rollout_ref.{role}.fsdp_config.offload_policy=true"
-            raise InputError(f"{setting} needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp {IGNORES}")
     with open_dict(config):
         # Ray's processes have the working directory of whoever started Ray: a checkpoint would lie in two folders
         config.trainer.default_local_dir = os.path.abspath(config.trainer.default_local_dir)
@@ -252,7 +194,7 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         model.external_lib = [f"{ROOM}.worker", *modules]
         if cobalt.share_prompts:
             model.override_config.attn_implementation = "sdpa"
-        if on_cpu or cobalt.get("online"):
+        if cobalt.backend == CPU_BACKEND or cobalt.get("online"):
             rollout.agent.default_agent_loop = ONLINE_LOOP if cobalt.get("online") else SEEDED_LOOP
             own_loops = rollout.agent.agent_loop_config_path
             rollout.agent.agent_loop_config_path = own_loops or str(Path(__file__).with_name("agent_loops.yaml"))
@@ -268,7 +210,7 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             rollout.engine_kwargs.vllm.setdefault("distributed_executor_backend", "uni")
         if rollout.name == SGLANG:  # veRL passes it to vLLM only
             rollout.engine_kwargs.sglang.setdefault("chunked_prefill_size", rollout.max_num_batched_tokens)
-        config.trainer.v1.trainer_mode = f"{TRAINER_PREFIX}{mode}"
+        config.trainer.v1.trainer_mode = f"{TRAINER_PREFIX}{config.trainer.v1.trainer_mode}"
         if config.trainer.val_only:  # veRL would train without it
             config.trainer.val_before_train = True
     for name, default in CHOSEN.items():
@@ -276,6 +218,57 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         if value != chosen and (value != default or name in given):
             raise InputError(f"{name}={value} is {chosen} with these settings of Cobalt: leave it out")
     return config
+
+
+def _complaints(config: Any) -> Iterator[str]:
+    """What of a resolved configuration veRL or Cobalt would not obey. Raises ``InputError``, too."""
+    policy, algorithm, online = config.actor_rollout_ref, config.algorithm, config.cobalt.get("online")
+    model, rollout, on_cpu = policy.model, policy.rollout, config.cobalt.backend == CPU_BACKEND
+    named, strategy, mode = "actor_rollout_ref.rollout.", policy.actor.strategy, config.trainer.v1.trainer_mode
+    if on_cpu != (rollout.name == "hf"):
+        yield f"{named}name={rollout.name}: hf is for cobalt.backend=cpu, and only hf"
+    if not on_cpu and rollout.name not in ENGINES:
+        yield f"{named}name={rollout.name}: choose {' or '.join(ENGINES)}"
+    for engine, options in rollout.engine_kwargs.items():
+        if options and engine != rollout.name:
+            yield f"{named}engine_kwargs.{engine} is not read with rollout.name={rollout.name}"
+    if rollout.name == SGLANG:
+        _refuse_for_sglang(rollout, model)
+    if correction := algorithm.rollout_correction or {}:
+        told = f"{IGNORES}; give actor_rollout_ref.actor.policy_loss.loss_mode"
+        refuse_changed(config, CONFIG_NAME, {"algorithm.rollout_correction.loss_type": told})
+    for name in ("rollout_is", "rollout_rs", "bypass_mode"):
+        if value := correction.get(name):
+            setting = f"algorithm.rollout_correction.{name}={value}"
+            if not rollout.calculate_log_probs:
+                yield f"{setting} needs {named}calculate_log_probs=true"
+            if name != "bypass_mode" and correction.get("bypass_mode"):
+                yield f"{setting} is not read with algorithm.rollout_correction.bypass_mode=true"
+    if on_cpu and rollout.calculate_log_probs:
+        yield f"{named}calculate_log_probs=true: rollouts on CPU cores give none"
+    for section, sampling in (("", rollout), ("val_kwargs.", rollout.val_kwargs)):
+        if on_cpu and sampling.top_k > 0:
+            yield f"{named}{section}top_k={sampling.top_k}: on CPU cores it must be 0 or less"
+    if not isinstance(model.external_lib or "", str | ListConfig):
+        yield f"actor_rollout_ref.model.external_lib={model.external_lib}: give a module, or a list of them"
+    if mode not in TRAINER_MODES:
+        yield f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}"
+    if online and algorithm.filter_groups.enable:
+        yield "algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only"
+    if strategy not in STRATEGIES:
+        yield f"actor_rollout_ref.actor.strategy={strategy}: choose {' or '.join(STRATEGIES)}"
+    estimator, gamma = algorithm.adv_estimator, algorithm.gamma
+    if config.critic.enable or estimator == "gae":
+        yield "algorithm.adv_estimator=gae and critic.enable=true: Cobalt trains no critic"
+    if gamma != 1 and estimator != "reinforce_plus_plus":
+        instead = "; give cobalt.online.gamma" if online else ""
+        yield f"algorithm.gamma={gamma} is not read with algorithm.adv_estimator={estimator}{instead}"
+    needs = "needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp"
+    if model.lora_rank > 0 and not model.lora.merge and strategy != "fsdp2":
+        yield f"actor_rollout_ref.model.lora_rank {needs} on one GPU veRL 0.9.1 sends rollouts an empty adapter"
+    for role in ("actor", "ref"):
+        if policy[role].fsdp_config.offload_policy and strategy != "fsdp2":
+            yield f"actor_rollout_ref.{role}.fsdp_config.offload_policy=true {needs} {IGNORES}"
 
 
 def _refuse_ignored(config: Any) -> None:
