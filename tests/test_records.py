@@ -19,6 +19,7 @@ from cobalt.completion import Completion
 from cobalt.errors import InputError
 from cobalt.prompts import with_feedback
 from cobalt.records import Manifest, RecordFile, ResultRecord, read_jsonl, row_hash, write_jsonl
+from cobalt.records.identity import model_identity
 from cobalt.records.manifest import check_paths, manifest_path, origin_of, recorded_run
 from cobalt.records.rows import Evaluated, MultiTurn, read_rows
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
@@ -385,3 +386,16 @@ def test_half_of_a_surrogate_pair_comes_through(tmp_path: Path) -> None:
     assert list(read_jsonl(tmp_path / "a.jsonl")) == rows
     assert "é".encode() in (tmp_path / "a.jsonl").read_bytes()
     assert Completion("\ud83d\ude00 \ud83d", 1, 1, "stop").text == "\N{GRINNING FACE} \ufffd"
+
+
+@pytest.mark.parametrize("size", [100, 40_000, 40_000_000])
+def test_a_model_is_known_by_all_parts_of_its_weights(tmp_path: Path, size: int) -> None:
+    weights = tmp_path / "model.safetensors"
+    names = set[str]()
+    for layer in range(10):
+        weights.write_bytes(bytes(size))
+        with open(weights, "r+b") as file:
+            file.seek(layer * size // 10)
+            file.write(b"1" * (size // 10))
+        names.add(model_identity(str(tmp_path)))
+    assert len(names) == 10 and names.pop().startswith(f"{tmp_path.name}@")

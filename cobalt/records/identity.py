@@ -6,7 +6,8 @@ from pathlib import Path
 
 from cobalt.errors import InputError
 
-SAMPLED_BYTES = 1 << 20  # of the beginning and the end of each file
+BLOCKS, BLOCK_BYTES = 512, 4096
+"""Of each file, from its beginning to its end: small files whole, and of large ones some of every layer."""
 HUB_TIMEOUT_S = 10.0
 IDENTITY_SUFFIXES = {".json", ".safetensors", ".bin", ".model", ".txt", ".jinja"}
 
@@ -14,7 +15,7 @@ IDENTITY_SUFFIXES = {".json", ".safetensors", ".bin", ".model", ".txt", ".jinja"
 def model_identity(model: str, revision: str | None = None) -> str:
     """``name@fingerprint`` of a model directory, ``name[@revision]`` of a hub model.
 
-    The fingerprint covers sizes, beginnings and ends of configuration, tokenizer and weight files.
+    The fingerprint covers sizes and evenly spaced blocks of configuration, tokenizer and weight files.
     """
     path = Path(model)
     if not path.is_dir():
@@ -25,9 +26,9 @@ def model_identity(model: str, revision: str | None = None) -> str:
             size = file.stat().st_size
             digest.update(f"{file.name}:{size}:".encode())
             with open(file, "rb") as stream:
-                digest.update(stream.read(SAMPLED_BYTES))
-                stream.seek(max(size - SAMPLED_BYTES, 0))
-                digest.update(stream.read(SAMPLED_BYTES))
+                for start in range(0, size, max(size // BLOCKS, BLOCK_BYTES)):
+                    stream.seek(start)
+                    digest.update(stream.read(BLOCK_BYTES))
     return f"{path.resolve().name}@{digest.hexdigest()[:12]}"
 
 
