@@ -23,8 +23,8 @@ SUFFIX = ".counts.json"
 FORMAT = "cobalt counts 1"
 BY_TURN = ("solved", "repaired", "repeats", "failed_repeats")
 """The file's tables [seed][problem][turn], each of the field of ``ProblemScores`` with ``_T`` behind its name."""
-AS_USED = ("submitted", "tokens")
-"""More of these, null where the rows do not tell."""
+MAY_LACK = ("submitted", "tokens", "asked", "failed_asked")
+"""More of these, null where the rows do not tell; older files lack them."""
 COMMIT_DIGITS = 10
 
 
@@ -49,6 +49,10 @@ class ProblemScores:
     of the feedback, or else this turn's."""
     tokens_T: tuple[int, ...] | None = None
     """Sampled until then, over all samples."""
+    asked_T: tuple[int, ...] | None = None
+    """Samples whose conversation has this turn: some end before, as their program passed. None: taken for all."""
+    failed_asked_T: tuple[int, ...] | None = None
+    """Of those, unsolved at the turn before (0 at turn 0)."""
     difficulty: str = UNKNOWN
     platform: str = UNKNOWN
 
@@ -98,17 +102,19 @@ def problem_scores(row: Evaluated) -> ProblemScores:
     samples = zip(row.conversations, row.all_pass_rates, strict=True)
     valid = [(messages, rates_T) for messages, rates_T in samples if None not in rates_T]
     turns = len(valid[0][1]) if valid else 0
-    counts = {f"{name}_T": [0] * turns for name in BY_TURN}
+    counts = {f"{name}_T": [0] * turns for name in (*BY_TURN, "asked", "failed_asked")}
     for messages, rates_T in valid:
         programs_T = [extract_code(text, row.extraction) for text in responses_of(messages)]
         for turn, rate in zip(range(turns), rates_T, strict=True):
             failed_before = turn > 0 and rates_T[turn - 1] != 1
-            program = programs_T[turn] if turn < len(programs_T) else None
-            repeats = turn > 0 and program is not None and program == programs_T[turn - 1]
+            asked = turn < len(programs_T)
+            repeats = asked and turn > 0 and programs_T[turn] is not None and programs_T[turn] == programs_T[turn - 1]
             counts["solved_T"][turn] += rate == 1
             counts["repaired_T"][turn] += rate == 1 and failed_before
             counts["repeats_T"][turn] += repeats
             counts["failed_repeats_T"][turn] += repeats and failed_before
+            counts["asked_T"][turn] += asked
+            counts["failed_asked_T"][turn] += asked and failed_before
     as_used: dict[str, Any] = {}
     if (public_TN := row.public_pass_rates) is not None and len(public_TN) == turns:
         valid_N = [sample for sample, rates_T in enumerate(row.all_pass_rates) if None not in rates_T]
@@ -191,7 +197,7 @@ def write_counts(path: Path, arm: str, test_set: str | None, evaluations: Sequen
         "ids": list(ids.values()),
         "valid": table("samples"),
         "excluded": table("excluded"),
-        **{name: table(f"{name}_T") for name in (*BY_TURN, *AS_USED)},
+        **{name: table(f"{name}_T") for name in (*BY_TURN, *MAY_LACK)},
     }
     lines = (f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in content.items())
     write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
@@ -214,7 +220,7 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
                 if valid is None:
                     continue
                 counts: dict[str, Any] = {f"{name}_T": tuple(row) for name, row in zip(BY_TURN, by_turn, strict=True)}
-                for name in AS_USED:  # older files lack them
+                for name in MAY_LACK:
                     row = content[name][seed][number] if name in content else None
                     counts[f"{name}_T"] = row and tuple(row)
                 problem = ProblemScores(id_, valid, excluded, **counts)

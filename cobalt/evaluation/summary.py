@@ -204,8 +204,10 @@ def compare(ours: Sequence[ProblemScores], others: Sequence[ProblemScores], othe
 def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
     """``Repeats`` of a turn after the first."""
     there = [problem for problem in problems if problem.turns > turn and problem.samples]
-    among_all = _share(turn, [(problem.repeats_T[turn], problem.samples) for problem in there])
-    among_failed = _share(turn, [(problem.failed_repeats_T[turn], problem.unsolved_before(turn)) for problem in there])
+    asked = [p.samples if p.asked_T is None else p.asked_T[turn] for p in there]
+    failed = [p.unsolved_before(turn) if p.failed_asked_T is None else p.failed_asked_T[turn] for p in there]
+    among_all = _share(turn, [*zip((p.repeats_T[turn] for p in there), asked, strict=True)])
+    among_failed = _share(turn, [*zip((p.failed_repeats_T[turn] for p in there), failed, strict=True)])
     return Repeats(turn, among_all, among_failed)
 
 
@@ -302,7 +304,7 @@ def render_markdown(
         f"{summary.excluded_infra} samples excluded after infrastructure failures. {verdict_rule(execution)} "
         "Turn t = number of feedbacks seen; 95 % bootstrap intervals over problems. The submitted program is the first "
         "that passes all tests of the feedback, or else this turn's. Kept and repaired: solved, of those solved and "
-        "unsolved at the turn before.",
+        "unsolved at the turn before. Repeated: of the conversations that have this turn.",
         markdown_table(headings, by_turn),
     ]
     if gain := summary.gain:

@@ -12,7 +12,7 @@ from cobalt.bandit.evaluated import parse_problem
 from cobalt.errors import InputError, SetupError
 from cobalt.evaluation.evaluate import EvaluationConfig, main
 from cobalt.evaluation.export import export_livecodebench
-from cobalt.evaluation.files import AS_USED, counts_path, problem_scores, read_evaluation
+from cobalt.evaluation.files import MAY_LACK, counts_path, problem_scores, read_evaluation
 from cobalt.evaluation.summary import compare, render_markdown, summarise
 from cobalt.records import write_jsonl
 from cobalt.records.rows import Evaluated
@@ -150,8 +150,8 @@ def test_a_conversation_that_stops_at_success_is_the_other_one_up_to_there(tmp_p
         assert (one.submitted_T, one.tokens_T) == (other.submitted_T, other.tokens_T)
         assert one.submitted_T == one.solved_T
     stored = read_evaluation(counts_path(output)).problems
-    assert [[getattr(problem, f"{name}_T") for name in AS_USED] for problem in stored] == [
-        [getattr(problem, f"{name}_T") for name in AS_USED] for problem in theirs
+    assert [[getattr(problem, f"{name}_T") for name in MAY_LACK] for problem in stored] == [
+        [getattr(problem, f"{name}_T") for name in MAY_LACK] for problem in theirs
     ]
 
     again, engine, _ = run("stop", stop_at_success=True)

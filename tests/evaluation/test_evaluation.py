@@ -249,6 +249,14 @@ def test_another_checker_or_a_smaller_input_is_refused(
     assert {path: path.read_bytes() for path in evaluated.parent.glob("out.jsonl*")} == before
 
 
+def test_a_conversation_that_ended_is_no_program_that_changed() -> None:
+    ended, again = ([1], [0.5, 0.5]), ([2, 2], [0.5, 0.5])
+    factors_NT, rates_NT = map(list, zip(ended, again, strict=True))
+    repeats = summarise([scores("a", factors_NT, rates_NT)]).repeats[0]
+    assert (repeats.all.count, *values([repeats.all.estimate])) == (1, 1.0)
+    assert (repeats.after_failure.count, *values([repeats.after_failure.estimate])) == (1, 1.0)
+
+
 def test_summary_by_hand() -> None:
     rows = [
         scores("a", [[1, 2], [1, 1]], [[0.0, 1.0], [0.5, 0.5]], difficulty="EASY", platform="x"),
