@@ -92,9 +92,11 @@ RATES = {
         "grpo_online_1e-6": ("GRPO-MT", "1e-6"),
         "grpo_online": ("GRPO-MT", "3e-6"),
         "grpo_online_1e-5": ("GRPO-MT", "1e-5"),
+        "grpo_online_3e-5": ("GRPO-MT", "3e-5"),
         "verpo_online_1e-6": ("VeRPO-MT", "1e-6"),
         "verpo_online": ("VeRPO-MT", "3e-6"),
         "verpo_online_1e-5": ("VeRPO-MT", "1e-5"),
+        "verpo_online_3e-5": ("VeRPO-MT", "3e-5"),
     },
     SMALL: {
         "rft_3e-6": ("RFT", "3e-6"),
