@@ -115,6 +115,8 @@ class OpenAIEngine:
                     raise
                 return await self._create(**{**request, "max_tokens": room})
         except openai.OpenAIError as error:
+            if is_filtered(error):
+                return Completion("", 0, 0, FINISH_FILTER)
             raise _failure(self.model_id, error, [self._client.api_key]) from error
         except UNREADABLE as error:
             raise InfraError(f"the answer cannot be read: {error}") from None
@@ -236,6 +238,11 @@ def is_about_context(error: Any) -> bool:
     return "context length" in str(error) or getattr(error, "code", None) == "context_length_exceeded"
 
 
+def is_filtered(error: Any) -> bool:
+    """Whether a content filter refused the prompt."""
+    return getattr(error, "status_code", None) == 400 and getattr(error, "code", None) == "content_filter"
+
+
 def halved(sampling: Sampling) -> Sampling:
     """For a server that refused prompt and ``max_tokens`` together, and does not say how much room there is."""
     return replace(sampling, max_tokens=sampling.max_tokens // 2)
@@ -296,9 +303,9 @@ class LitellmEngine:
                 reasoning_effort=self._flags.reasoning_effort,
                 num_retries=retries,
             )
-        except exceptions.ContentPolicyViolationError:
-            return Completion("", 0, 0, FINISH_FILTER)
         except openai.OpenAIError as error:  # the base class of all that LiteLLM raises about a request
+            if isinstance(error, exceptions.ContentPolicyViolationError) or is_filtered(error):
+                return Completion("", 0, 0, FINISH_FILTER)
             if not (isinstance(error, exceptions.ContextWindowExceededError) or is_about_context(error)):
                 raise _failure(self.model_id, error, self._secrets) from error
             if sampling.max_tokens == 1:

@@ -12,7 +12,7 @@ import pytest
 from api_server import KEY, Answer, ApiServer, api_server
 from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan, write_problems
 
-from cobalt.completion import FINISH_CONTEXT, Completion, Sampling
+from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, Completion, Sampling
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
 from cobalt.inference.flags import LitellmConfig, MultiTurnLitellmConfig, OpenWeightConfig
@@ -378,6 +378,14 @@ async def test_a_prompt_over_the_context_has_an_empty_answer(client: str, messag
     # So is an answer of thoughts only.
     with api_server(lambda body, attempt: ("ok", {"text": None, "finish_reason": "length"})) as server:
         assert (await ask(server, client)).text == ""
+
+
+@both_clients
+async def test_a_prompt_that_a_filter_refuses_has_an_empty_answer(client: str) -> None:
+    refused = ("status", {"code": 400, "message": "content management policy", "code_text": "content_filter"})
+    with api_server(lambda body, attempt: refused) as server:
+        completion = await ask(server, client)
+    assert (completion.text, completion.finish_reason) == ("", FINISH_FILTER)
 
 
 @both_clients
