@@ -4,8 +4,8 @@ The ``openai`` package and LiteLLM's router retry rate limits, timeouts, dropped
 as the server's Retry-After says, or for growing pauses. Unreadable answers are tried again, too. What still fails then
 is an ``InfraError``, as is any other refused request.
 A prompt over the context and an answer withheld by a filter count as an empty response of the model. A prompt that
-leaves room for less than ``max_tokens`` gets a shorter response. A missing or refused key and an unknown model stop the
-run. A server that cannot be reached stops it before the first request.
+leaves room for less than ``max_tokens`` gets a shorter response. A missing or refused key stops the run. A server that
+cannot be reached, and an unknown model, stop it before the first request.
 """
 
 import asyncio
@@ -49,9 +49,6 @@ RETRIES = 16
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 8
 UNREADABLE = (ValueError, RecursionError)
 """Errors of an answer that is no JSON, or none of a chat."""
-REFUSED_KEY = {401, 403}
-STOPPING = {*REFUSED_KEY, 404}
-"""HTTP statuses that concern the key, the rights or the model's name. Every other request would meet them too."""
 LIST_TIMEOUT_S = 30
 """A server that has not listed its models by then does not answer."""
 DEFAULT_IN_FLIGHT = 64
@@ -195,7 +192,7 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
             served = [model.id for model in models]
         except (openai.OpenAIError, httpx.InvalidURL, AttributeError, TypeError, *UNREADABLE) as error:
             reason = _clean(error, [client.api_key])
-            if getattr(error, "status_code", None) in REFUSED_KEY:
+            if getattr(error, "status_code", None) in (401, 403):
                 raise SetupError(f"{at} refuses the key ({reason}); put its key into {TOKEN_VARIABLE}") from None
             raise SetupError(f"no vLLM app or other server at {at}{via_proxy(base)} ({reason}); {START_HINT}") from None
         if not models:
@@ -239,8 +236,9 @@ def is_about_context(error: Any) -> bool:
 
 
 def is_filtered(error: Any) -> bool:
-    """Whether a content filter refused the prompt."""
-    return getattr(error, "status_code", None) == 400 and getattr(error, "code", None) == "content_filter"
+    """Whether a content filter refused the prompt. OpenRouter's answers 403, and that the input was flagged."""
+    status, code = getattr(error, "status_code", None), getattr(error, "code", None)
+    return (status == 400 and code == "content_filter") or (status == 403 and "flagged" in str(error))
 
 
 def halved(sampling: Sampling) -> Sampling:
@@ -285,7 +283,7 @@ class LitellmEngine:
                 base = self._flags.api_base
                 address = without_userinfo(base or "its API") + via_proxy(base or "https://its.api")
                 raise SetupError(f"{self.model_id}: no connection to {address}: {error}") from None
-            if any(getattr(cause, "status_code", None) in (400, 422) for cause in causes):
+            if any(getattr(cause, "status_code", None) in (400, 403, 404, 422) for cause in causes):
                 raise SetupError(f"{self.model_id} refuses what the run would ask for: {error}") from None
             text = f"a small request failed, the others are tried again: {error}"
             tqdm.write(text, file=sys.stderr)  # above the progress bar
@@ -331,6 +329,13 @@ async def open_litellm_engine(flags: LitellmConfig) -> AsyncIterator[LitellmEngi
     import openai
     from litellm.router import Router
 
+    class OneModel(Router):
+        def should_retry_this_error(self, error: Exception, *others: Any, **named: Any) -> Any:
+            """Raises ``error`` if it would stay. LiteLLM would ask an OpenAI-compatible server again after a 403."""
+            if getattr(error, "status_code", None) == 403:
+                raise error
+            return super().should_retry_this_error(error, *others, **named)
+
     litellm.suppress_debug_info = True
     _let_litellm_read_parts()
     keys = {name: getattr(flags, name) for name in ("aws_access_key_id", "aws_secret_access_key", "aws_region_name")}
@@ -339,7 +344,7 @@ async def open_litellm_engine(flags: LitellmConfig) -> AsyncIterator[LitellmEngi
     deployment["drop_params"] = True  # models differ in which of the settings they take
     try:
         deployments = [{"model_name": flags.model_name, "litellm_params": deployment}]
-        router = Router(deployments, disable_cooldowns=True)
+        router = OneModel(deployments, disable_cooldowns=True)
     except openai.OpenAIError as error:
         raise SetupError(f"{flags.model_name}: {_clean(error, list(secrets.values()))}") from None
     yield LitellmEngine(router, flags, list(secrets.values()))
@@ -393,7 +398,7 @@ def _failure(model_id: str, error: Exception, secrets: list[str]) -> Exception:
 
     text = _clean(error, secrets)
     keyless = any(type(cause) is openai.OpenAIError for cause in _causes(error))  # LiteLLM makes a 500 of it
-    if getattr(error, "status_code", None) in STOPPING or keyless:
+    if getattr(error, "status_code", None) == 401 or keyless:
         return SetupError(f"{model_id}: {text}")
     return InfraError(text)
 

@@ -255,10 +255,10 @@ async def test_retry_after_is_respected(client: str) -> None:
 
 
 @both_clients
-@pytest.mark.parametrize("code", [401, 404])
-async def test_a_key_that_is_refused_later_stops_the_run_too(code: int, client: str) -> None:
+@pytest.mark.parametrize(("code", "error"), [(401, SetupError), (403, InfraError), (404, InfraError)])
+async def test_of_what_is_refused_later_only_a_key_stops_the_run(code: int, error: type, client: str) -> None:
     refused = ("status", {"code": code, "message": f"bad key {KEY}"})
-    with api_server(lambda body, attempt: refused) as server, pytest.raises(SetupError, match=r"bad key \*\*\*"):
+    with api_server(lambda body, attempt: refused) as server, pytest.raises(error, match=r"bad key \*\*\*"):
         await ask(server, client)
     assert server.kinds["status"] == 1
 
@@ -316,8 +316,8 @@ async def test_keys_of_the_environment_and_of_the_address_are_not_shown(monkeypa
 @pytest.mark.parametrize(
     ("code", "complaint"),
     [
-        *((code, r"openai/local: .* bad key \*\*\*$") for code in (401, 403, 404)),
-        *((code, r"refuses what the run would ask for: .* bad key \*\*\*$") for code in (400, 422)),
+        (401, r"openai/local: .* bad key \*\*\*$"),
+        *((code, r"refuses what the run would ask for: .* bad key \*\*\*$") for code in (400, 403, 404, 422)),
     ],
 )
 async def test_what_every_request_would_meet_is_found_by_the_first_small_one(code: int, complaint: str) -> None:
@@ -381,9 +381,15 @@ async def test_a_prompt_over_the_context_has_an_empty_answer(client: str, messag
 
 
 @both_clients
-async def test_a_prompt_that_a_filter_refuses_has_an_empty_answer(client: str) -> None:
-    refused = ("status", {"code": 400, "message": "content management policy", "code_text": "content_filter"})
-    with api_server(lambda body, attempt: refused) as server:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"code": 400, "message": "content management policy", "code_text": "content_filter"},  # Azure's
+        {"code": 403, "message": "Your input was flagged", "code_text": 403},  # OpenRouter's
+    ],
+)
+async def test_a_prompt_that_a_filter_refuses_has_an_empty_answer(client: str, refusal: dict[str, Any]) -> None:
+    with api_server(lambda body, attempt: ("status", refusal)) as server:
         completion = await ask(server, client)
     assert (completion.text, completion.finish_reason) == ("", FINISH_FILTER)
 
