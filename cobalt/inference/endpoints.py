@@ -327,9 +327,19 @@ async def open_litellm_engine(flags: LitellmConfig) -> AsyncIterator[LitellmEngi
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
     import openai
+    from litellm import exceptions
     from litellm.router import Router
 
     class OneModel(Router):
+        async def make_call(self, *call: Any, **named: Any) -> Any:
+            """One attempt. LiteLLM's own timeout is for each piece of the answer."""
+            try:
+                async with asyncio.timeout(flags.request_timeout_s):
+                    return await super().make_call(*call, **named)
+            except TimeoutError:
+                text = f"no complete answer after {flags.request_timeout_s:g} s"
+                raise exceptions.Timeout(text, flags.model_name, "") from None
+
         def should_retry_this_error(self, error: Exception, *others: Any, **named: Any) -> Any:
             """Raises ``error`` if it would stay. LiteLLM would ask an OpenAI-compatible server again after a 403."""
             if getattr(error, "status_code", None) == 403:

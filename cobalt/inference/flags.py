@@ -86,7 +86,7 @@ class OpenWeightConfig(CommandConfig):
     max_in_flight: Positive | None = None
     """Most requests in flight; default: what the engine reports, or else as many as make it faster (64 at first)."""
     request_timeout_s: AboveZero = 1800
-    """A request to the server without an answer after this many seconds is sent again."""
+    """A request to the server without a whole answer after this many seconds is sent again."""
     temperature: NotNegativeFloat = Sampling.temperature
     """Sampling temperature; 0 takes the likeliest token."""
     top_p: TopP = Sampling.top_p
@@ -119,7 +119,7 @@ class LitellmConfig(CommandConfig):
     max_in_flight: Positive | None = None
     """Most requests in flight; default: 64."""
     request_timeout_s: AboveZero = 1800
-    """A request without an answer after this many seconds is sent again."""
+    """A request without a whole answer after this many seconds is sent again."""
     openai_api_key: str | None = None
     """Key of OpenAI or of the server at --api_base; better in the environment: OPENAI_API_KEY."""
     aws_access_key_id: str | None = None

@@ -1,5 +1,6 @@
 """An HTTP client for hundreds of requests at a time."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -21,10 +22,13 @@ class ManyRequests(httpx.AsyncClient):
         super().__init__(**self._settings)
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """As ``httpx.AsyncClient.send``."""
+        """As ``httpx.AsyncClient.send``, but the read timeout is for the whole answer, not for each piece of it."""
         client = self._free.pop() if self._free else httpx.AsyncClient(**self._settings)
         try:
-            return await client.send(request, **options)
+            async with asyncio.timeout(request.extensions["timeout"]["read"]):
+                return await client.send(request, **options)
+        except TimeoutError:
+            raise httpx.ReadTimeout("the answer was not complete in time", request=request) from None
         finally:
             self._free.append(client)
 

@@ -41,6 +41,15 @@ class ApiServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
 
+def good_answer(body: dict[str, Any], text: str = "hello", **choice: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop", **choice}]
+    usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18, "own_of_the_provider": 3}
+    usage["completion_tokens_details"] = {"reasoning_tokens": 5, "accepted_prediction_tokens": None}
+    answer = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
+    return {**answer, "choices": choices, "usage": usage}
+
+
 class JsonHandler(BaseHTTPRequestHandler):
     """Answers with JSON, and prints nothing."""
 
@@ -60,7 +69,7 @@ class JsonHandler(BaseHTTPRequestHandler):
 
 
 class Handler(JsonHandler):
-    """Kinds: ok, status (code, headers, message), slow (seconds), garbage (bytes), drop, half (of the body)."""
+    """Kinds: ok, status (code, headers, message), slow and trickle (seconds), garbage (bytes), drop, half (of it)."""
 
     server: ApiServer
 
@@ -94,13 +103,8 @@ class Handler(JsonHandler):
             with server.lock:
                 server.running -= 1
 
-    def answer_ok(self, body: dict[str, Any], text: str = "hello", **choice: Any) -> None:
-        message = {"role": "assistant", "content": text}
-        choices = [{"index": 0, "message": message, "finish_reason": "stop", **choice}]
-        usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18, "own_of_the_provider": 3}
-        usage["completion_tokens_details"] = {"reasoning_tokens": 5, "accepted_prediction_tokens": None}
-        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
-        self.send(200, {**answer, "choices": choices, "usage": usage})
+    def answer_ok(self, body: dict[str, Any], **said: Any) -> None:
+        self.send(200, good_answer(body, **said))
 
     def answer_status(self, body: dict[str, Any], code: int, message: str = "no", **headers: str) -> None:
         error = {"error": {"message": message, "type": "error", "code": headers.pop("code_text", None)}}
@@ -109,6 +113,15 @@ class Handler(JsonHandler):
     def answer_slow(self, body: dict[str, Any], seconds: float) -> None:
         time.sleep(seconds)
         self.answer_ok(body)
+
+    def answer_trickle(self, body: dict[str, Any], seconds: float, pieces: int = 20) -> None:
+        """A good answer, after so many seconds of single spaces."""
+        content = json.dumps(good_answer(body)).encode()
+        self.send(200, b"", {"Content-Length": str(pieces + len(content))})
+        for _ in range(pieces):
+            self.wfile.write(b" ")
+            time.sleep(seconds / pieces)
+        self.wfile.write(content)
 
     def answer_garbage(self, body: dict[str, Any], content: bytes) -> None:
         self.send(200, content)

@@ -27,6 +27,7 @@ TROUBLES: list[Answer] = [
     ("status", {"code": 500}),
     ("status", {"code": 503}),
     ("slow", {"seconds": TIMEOUT_S + 1}),
+    ("trickle", {"seconds": TIMEOUT_S + 1}),
     ("garbage", {"content": b"<html>gateway</html>"}),
     ("garbage", {"content": b"[" * 200_000}),
     ("garbage", {"content": b'{"id": "\xff"}'}),
@@ -423,7 +424,7 @@ def troubled(share: float, lasting: float) -> Any:
             return ("status", {"code": 500})
         draw = random.Random(f"{place}{attempt}")
         if draw.random() < share:
-            return draw.choice([trouble for trouble in TROUBLES if trouble[0] != "slow" or draw.random() < 0.1])
+            return draw.choice([trouble for trouble in TROUBLES if "seconds" not in trouble[1] or draw.random() < 0.1])
         return ("ok", {"text": scripted_text(body)})
 
     return plan
