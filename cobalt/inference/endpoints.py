@@ -141,7 +141,7 @@ class OpenAIEngine:
         body = {"messages": request["messages"], **self._more}
         answer = await self._client.chat.completions.with_raw_response.create(messages=[], extra_body=body, **options)
         response = answer.parse()
-        if getattr(response, "choices", None) is None:
+        if not getattr(response, "choices", None):
             raise ValueError("it has no choices")
         return response, answer.retries_taken
 
@@ -332,13 +332,16 @@ async def open_litellm_engine(flags: LitellmConfig) -> AsyncIterator[LitellmEngi
 
     class OneModel(Router):
         async def make_call(self, *call: Any, **named: Any) -> Any:
-            """One attempt. LiteLLM's own timeout is for each piece of the answer."""
+            """One attempt. LiteLLM's own timeout is for each piece of the answer, which may be without choices."""
             try:
                 async with asyncio.timeout(flags.request_timeout_s):
-                    return await super().make_call(*call, **named)
+                    answer = await super().make_call(*call, **named)
             except TimeoutError:
                 text = f"no complete answer after {flags.request_timeout_s:g} s"
                 raise exceptions.Timeout(text, flags.model_name, "") from None
+            if not answer.choices:
+                raise exceptions.InternalServerError("the answer has no choices", "", flags.model_name)
+            return answer
 
         def should_retry_this_error(self, error: Exception, *others: Any, **named: Any) -> Any:
             """Raises ``error`` if it would stay. LiteLLM would ask an OpenAI-compatible server again after a 403."""

@@ -33,11 +33,11 @@ TROUBLES: list[Answer] = [
     ("garbage", {"content": b'{"id": "\xff"}'}),
     ("garbage", {"content": b"[1, 2]"}),
     ("garbage", {"content": b"{}"}),
+    ("garbage", {"content": b'{"choices": []}'}),
     ("drop", {}),
     ("half", {}),
 ]
 NO_ANSWERS: list[Answer] = [
-    ("garbage", {"content": b'{"choices": []}'}),
     ("ok", {"finish_reason": "abort"}),
     ("ok", {"finish_reason": "error"}),
     ("status", {"code": 400, "message": "odd"}),
