@@ -9,6 +9,7 @@ cannot be reached, and an unknown model, stop it before the first request.
 """
 
 import asyncio
+import math
 import os
 import re
 import resource
@@ -314,7 +315,7 @@ class LitellmEngine:
         said = response.usage.model_dump(mode="json", exclude_none=True)
         reasoning = (said.get("completion_tokens_details") or {}).get("reasoning_tokens")
         said |= {} if reasoning is None else {"reasoning_tokens": reasoning}
-        cost = response._hidden_params.get("response_cost") or None  # 0: the router does not know the price
+        cost = response._hidden_params.get("response_cost") or completion.cost  # 0: the router does not know the price
         return replace(completion, cost=cost, reported=said)
 
 
@@ -382,11 +383,13 @@ def _completion(response: Any) -> Completion:
     if reason.lower() in GIVEN_UP:
         raise InfraError(f"the server gave the request up (finish reason {reason})")
     thinking = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    cost = getattr(usage, "cost", None)
     return Completion(
         text=written(getattr(message, "content", None), thinking, finish_reason == FINISH_LENGTH),
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         finish_reason=finish_reason,
+        cost=cost if isinstance(cost, int | float) and 0 <= cost < math.inf else None,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import KEY, Answer, ApiServer, api_server
+from api_server import KEY, Answer, ApiServer, api_server, good_answer
 from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan, write_problems
 
 from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, Completion, Sampling
@@ -116,6 +116,15 @@ async def test_a_known_price_is_recorded() -> None:
         async with open_litellm_engine(flags) as engine:
             cost = (await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)).cost
     assert cost == pytest.approx(11 * 0.25e-6 + 7 * 2e-6)
+
+
+@both_clients
+@pytest.mark.parametrize(("said", "cost"), [(0.25, 0.25), (0, 0), (None, None), ("free", None), (-1, None)])
+async def test_a_price_that_the_provider_tells_is_recorded(client: str, said: Any, cost: float | None) -> None:
+    usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18, "cost": said}
+    content = json.dumps({**good_answer({"model": "local"}), "usage": usage}).encode()
+    with api_server(lambda body, attempt: ("garbage", {"content": content})) as server:
+        assert (await ask(server, client)).usage()["cost"] == cost
 
 
 @both_clients
