@@ -54,6 +54,8 @@ LIST_TIMEOUT_S = 30
 """A server that has not listed its models by then does not answer."""
 DEFAULT_IN_FLIGHT = 64
 """Requests in flight to an API behind LiteLLM."""
+LARGEST_SEED = 2**31 - 1
+"""Some APIs, such as Gemini's, refuse a larger one."""
 URL_VARIABLE = "COBALT_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000/vllm_actor/v1"
 START_HINT = (
@@ -298,7 +300,7 @@ class LitellmEngine:
                 model=self.model_id,
                 messages=messages,
                 **asdict(sampling),
-                seed=seed,
+                seed=seed & LARGEST_SEED,
                 reasoning_effort=self._flags.reasoning_effort,
                 num_retries=retries,
             )

@@ -12,7 +12,7 @@ import pytest
 from api_server import KEY, Answer, ApiServer, api_server, good_answer
 from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan, write_problems
 
-from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, Completion, Sampling
+from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, Completion, Sampling, request_seed
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
 from cobalt.inference.flags import LitellmConfig, MultiTurnLitellmConfig, OpenWeightConfig
@@ -86,6 +86,15 @@ async def test_request_and_answer(client: str) -> None:
         assert (usage["reasoning_tokens"], usage["total_tokens"], usage["own_of_the_provider"]) == (5, 18, 3)
     assert usage["cost"] is None, "nobody knows the price of this model"
     assert json.dumps(usage), "it goes into a record"
+
+
+async def test_an_api_gets_different_seeds_of_31_bits() -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server:
+        async with open_litellm_engine(LitellmConfig(**model(server))) as engine:
+            for turn in range(4):
+                await engine.generate(MESSAGES, Sampling(), request_seed(42, "id", 0, turn))
+    seeds = {body["seed"] for body in server.bodies}
+    assert len(seeds) == 4 and max(seeds) < 2**31
 
 
 @both_clients
