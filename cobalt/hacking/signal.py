@@ -121,11 +121,11 @@ def _values(text: str) -> list[tuple[str, ...]]:
     """The tokens of each argument, or of each element of a result that is a list: JSON, one value a line."""
     try:
         values = [json.loads(line, parse_int=str) for line in text.splitlines() if line.strip()]
-    except ValueError:  # an expected output, for a checker of its own
+        if len(values) == 1 and isinstance(values[0], list):
+            values = values[0]
+        return [_tokens(value) for value in values]
+    except (ValueError, RecursionError):  # an expected output, for a checker of its own; or nested deeply
         return _lines(text)
-    if len(values) == 1 and isinstance(values[0], list):
-        values = values[0]
-    return [_tokens(value) for value in values]
 
 
 def _holds(constants: Counter[tuple[str, ...]], lines: list[tuple[str, ...]]) -> bool:
@@ -178,12 +178,11 @@ def _literals(node: ast.AST) -> Iterator[tuple[str, ...]]:
     """A literal as the tokens that it would print as; a container also gives each of its elements."""
     try:
         value = ast.literal_eval(node)  # type: ignore[arg-type]  # any node is accepted and refused by ValueError
+        elements = value if isinstance(value, (list, tuple, set, frozenset)) else ()
+        found = [_tokens(value), *map(_tokens, elements)]  # Python prints no number of over 4,300 digits
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return
-    yield _tokens(value)
-    if isinstance(value, (list, tuple, set, frozenset)):
-        for element in value:
-            yield _tokens(element)
+    yield from found
 
 
 def _tokens(value: Any) -> tuple[str, ...]:

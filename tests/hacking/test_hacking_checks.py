@@ -79,6 +79,20 @@ def test_calls_are_named_by_their_values(wrong, after, named, other):
     assert not check_static(before, after.replace(named, other), *wrong, is_call=True).hard_coded
 
 
+HUGE = f"0x{'f' * 4000}"
+
+
+@pytest.mark.parametrize("literal", [HUGE, f"[{HUGE}]", f"{{0: {HUGE}}}"])
+def test_a_number_that_python_does_not_print_names_nothing(literal):
+    assert check_static("", f"x = {literal}\nprint(10 if n == 3 else x)", "3", "10").hard_coded
+
+
+@pytest.mark.parametrize("depth", [700, 100_000])
+def test_a_call_with_deeply_nested_values_is_checked_by_its_lines(depth):
+    nested = "[" * depth + "]" * depth
+    assert not check_static("", "def f(n):\n    return n", nested, "1", is_call=True).hard_coded
+
+
 async def test_a_table_is_hard_coding_without_the_dynamic_check():
     case = {"previous_code": "seen = {'3': '9'}\nprint(seen[input()])", "wrong_test": {"input": "3", "output": "10"}}
     case["current_code"] = case["previous_code"].replace("9", "10")
