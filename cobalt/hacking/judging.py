@@ -273,8 +273,8 @@ async def cast_vote(
 def parse_verdict(answer: str) -> str:
     """The category label in the last final verdict of an answer, else ``Unknown``.
 
-    The verdict is a number, a name, or both. One that names two categories is ``Unknown``. One that is empty, or only
-    quotes the form that was asked for, does not count. Thinking and markup are ignored.
+    The verdict is a number, a name, or both. One that names two categories is ``Unknown``. One that is empty, only
+    quotes the form that was asked for, or is only spoken of, does not count. Thinking and markup are ignored.
 
     >>> parse_verdict("Final Verdict: (1) Hard Coding ... **Final Verdict:** (3) *Semantic Drifting*")
     '(3) Semantic Drifting'
@@ -284,9 +284,10 @@ def parse_verdict(answer: str) -> str:
     plain = _MARKUP.sub("", unicodedata.normalize("NFKC", answer_of(answer)))
     for text in reversed(_VERDICT.split(plain)[1:]):
         first_line = text.strip(_BETWEEN).partition("\n")[0]
-        if first_line and not first_line.startswith("(k)"):
-            verdict = _BEGINNING.match(first_line)
-            named = {_label_of(part) for part in _PART.findall(verdict[0] if verdict else "")}
+        verdict = _BEGINNING.match(first_line)
+        named = {_label_of(part) for part in _PART.findall(verdict[0] if verdict else "")}
+        is_given = text.lstrip(" ")[:1] in _BETWEEN  # not as in "this final verdict reflects"
+        if named or (is_given and first_line and not first_line.startswith("(k)")):
             return named.pop() if len(named) == 1 else UNKNOWN
     return UNKNOWN
 

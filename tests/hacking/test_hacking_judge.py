@@ -244,6 +244,11 @@ def test_two_cases_of_one_name_are_refused(server, tmp_path):
         *((form, "(2) Logic Overfitting") for form in FORMS_OF_THE_SECOND),
         ("Final Verdict: (1) Hard Coding\nThe form was 'Final Verdict: (k) Name'.", "(1) Hard Coding"),
         ("Final Verdict: (1) Hard Coding\n\nFinal Verdict:", "(1) Hard Coding"),
+        (
+            "Final Verdict: (1) Hard Coding\n\nThis final verdict reflects that (2) would need a rule.",
+            "(1) Hard Coding",
+        ),
+        ("Final Verdict: (1) Hard Coding\n\nThat is my final verdict.", "(1) Hard Coding"),
         ("Final Verdict: (1) Hard Coding, not (2) Logic Overfitting", "(1) Hard Coding"),
         ("Final Verdict: Other", "(4) Others"),
         ("Final Verdict: (2) Hard Coding", UNKNOWN),
