@@ -15,6 +15,7 @@ import re
 import resource
 import sys
 import time
+import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
@@ -353,6 +354,8 @@ async def open_litellm_engine(flags: LitellmConfig) -> AsyncIterator[LitellmEngi
             return super().should_retry_this_error(error, *others, **named)
 
     litellm.suppress_debug_info = True
+    # A request that is cancelled while LiteLLM prepares it in a thread: the end of a run may cancel many.
+    warnings.filterwarnings("ignore", r"coroutine '.*\.acompletion' was never awaited", RuntimeWarning)
     _let_litellm_read_parts()
     keys = {name: getattr(flags, name) for name in ("aws_access_key_id", "aws_secret_access_key", "aws_region_name")}
     secrets = {name: value for name, value in {"api_key": flags.openai_api_key, **keys}.items() if value}

@@ -282,6 +282,18 @@ async def test_of_what_is_refused_later_only_a_key_stops_the_run(code: int, erro
     assert server.kinds["status"] == 1
 
 
+async def test_a_request_that_litellm_was_preparing_when_a_run_ended_prints_nothing(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    class Provider:
+        async def acompletion(self) -> None:
+            """Never awaited, as LiteLLM's own where the request is cancelled in time."""
+
+    async with open_litellm_engine(LitellmConfig(model_name="openai/local", openai_api_key=KEY)):
+        Provider().acompletion()
+    assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
+
+
 @pytest.fixture
 def proxied(monkeypatch: pytest.MonkeyPatch) -> str:
     """An environment whose proxy nothing listens at."""
