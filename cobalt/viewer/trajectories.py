@@ -42,6 +42,8 @@ class Turn:
     """Why it was not judged."""
     scores: Mapping[str, float] = field(default_factory=dict)
     usage: Mapping[str, Any] | None = None
+    taken: bool = True
+    """False: the conversation was over, and its last program counts here, too."""
 
 
 @dataclass
@@ -74,6 +76,7 @@ def multi_turn(row: Record) -> Piece:
             usage = usage_TN[number][sample] if usage_TN else None
             turn = _judged(row, responses_TN[number][sample], result, rates_N[sample], usage)
             turn.answer = answers[number] if number < len(answers) else None
+            turn.taken = not (row.get("stop_at_success") and any(before.shown_rate == 1 for before in turns))
             turns.append(turn)
             if turn.infra_error is not None:
                 break  # an infrastructure failure ends a conversation

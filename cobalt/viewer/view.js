@@ -381,7 +381,8 @@ function panel(file, row, which, samples, found) {
   });
   const sample = problem.samples[samples[which]];
   title.append(` · trajectory ${samples[which]} `, ...sample.tags.map((tag) => make("span", { class: "tag" }, tag)));
-  const shownTurns = found.turns.map((turn, index) => turnElement(found, turn, found.turns[index - 1], index));
+  const taken = found.turns.filter((turn) => turn.taken);
+  const shownTurns = taken.map((turn, index) => turnElement(found, turn, found.turns[index - 1], index));
   const strip = make("div", { class: "samples-strip" }, buttons);
   return make("section", { class: `panel ${file.colour}` }, title, strip, shownTurns);
 }

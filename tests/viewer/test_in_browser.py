@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 import pytest
-from viewed_files import ATTACK, Row, dumped, evaluated_file, hacking_case
+from viewed_files import ATTACK, Row, dumped, evaluated_file, hacking_case, stopped
 
 from cobalt.records import write_jsonl
 from cobalt.viewer.page import write_page
@@ -121,6 +121,14 @@ def test_the_overview_is_a_heat_map_and_its_filters_count(show: Show) -> None:
     page.press("#search", "Enter")
     found = sum("print(7) " in json.dumps(row["raw_responses"]) and "wrong_answer" in json.dumps(row) for row in BASE)
     page.wait_for_function(f"() => document.getElementById('count').textContent.startsWith('{found} of 40 problems')")
+
+
+def test_turns_that_were_not_taken_count_but_are_not_shown(show: Show) -> None:
+    page = show([stopped(turns=4)])
+    assert page.locator("#rows .cell").all_inner_texts() == ["0", "100", "100", "100"]
+    page.locator("#rows .row").click()
+    page.wait_for_selector(".turn")
+    assert page.locator(".turn").count() == 2
 
 
 def test_a_conversation_turn_by_turn(show: Show) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from in_process import exit_code
-from viewed_files import ATTACK, Row, dumped, evaluated_file, hacking_case, single_turn
+from viewed_files import ATTACK, Row, dumped, evaluated_file, hacking_case, single_turn, stopped
 
 from cobalt import __main__ as console
 from cobalt.records import write_jsonl
@@ -69,6 +69,14 @@ def test_rates_are_those_of_the_hidden_tests_and_failures_of_the_infrastructure_
         [unknown, (1.0, None), (1.0, None)],
         [(0.0, None), (None, "no response")],
     ]
+
+
+def test_after_success_the_last_program_counts_at_turns_that_are_not_taken() -> None:
+    row = stopped(turns=3)
+    (turns,) = multi_turn(row).turns_N
+    assert [(turn.rate, turn.taken) for turn in turns] == [(0.0, True), (1.0, True), (1.0, False)]
+    (turns,) = multi_turn({**row, "stop_at_success": False}).turns_N
+    assert all(turn.taken for turn in turns), "a passing program may be followed by another"
 
 
 @pytest.mark.parametrize("lacking", [("usage",), ("input_hash",)], ids=["imported", "an API's, released"])

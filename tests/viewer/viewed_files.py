@@ -80,6 +80,16 @@ def evaluated(
     }
 
 
+def stopped(turns: int) -> Row:
+    """A problem whose one conversation ``--stop_at_success`` ended after turn 1, of ``turns``."""
+    row = evaluated(0, 1, turns, random.Random(0))
+    passing_T = [turn > 0 for turn in range(turns)]
+    row["raw_responses"][2:] = [[""]] * (turns - 2)
+    row["public_pass_rates"] = [[float(passing)] for passing in passing_T]
+    row["public_exec_results"] = [[result_of([passing] * 3)] for passing in passing_T]
+    return {**row, "all_pass_rates": [[float(passing) for passing in passing_T]], "stop_at_success": True}
+
+
 def evaluated_file(problems: int, samples: int = 4, turns: int = 4, seed: int = 0, **options: Any) -> list[Row]:
     generator = random.Random(seed)
     return [evaluated(number, samples, turns, generator, **options) for number in range(problems)]
