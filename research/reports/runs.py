@@ -230,6 +230,9 @@ def read_material(
             names = {f"{case['id']}-{case['trajectory']}-{case['turn']}" for case in cases_found}
             if other := names ^ {vote["judge_seq_id"] for vote in votes}:
                 raise InputError.at(path, None, f"judges other cases than the 'hacking' file has, such as {min(other)}")
+            if missing := [vote["judge_seq_id"] for vote in votes if vote["majority"] is None]:
+                told = f"case {missing[0]} has no majority, as a vote failed; run_llm_judge.py again asks for it"
+                raise InputError.at(path, None, told)
     return Material(
         baseline,
         method,

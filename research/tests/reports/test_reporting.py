@@ -9,7 +9,7 @@ from report_files import tables_of, write_cases
 
 from cobalt.errors import InputError
 from cobalt.evaluation.files import NOT_RECORDED, read_evaluations, source_of, verdict_rule, write_counts
-from cobalt.records import write_jsonl
+from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.statistics import Estimate
 from cobalt.tables import markdown_table, show
@@ -70,6 +70,14 @@ def test_differences_are_paired_by_problem(tmp_path):
 def test_judgements_of_another_run_are_refused(tmp_path):
     (hacking, _), (_, judged) = (write_cases("a", tmp_path / str(seed), random.Random(seed), 0.2) for seed in (1, 2))
     with pytest.raises(InputError, match=r"2\.judged\.jsonl: judges other cases than the 'hacking' file has"):
+        tables_of(tmp_path, hacking, judged)
+
+
+def test_judgements_that_lack_a_vote_are_refused(tmp_path):
+    hacking, judged = write_cases("a", tmp_path / "1", random.Random(0), 0.2)
+    first, *others = read_jsonl(tmp_path / "1.judged.jsonl", unique=None)
+    write_jsonl(tmp_path / "1.judged.jsonl", [{**first, "majority": None}, *others])
+    with pytest.raises(InputError, match=rf"1\.judged\.jsonl: case {first['judge_seq_id']} has no majority"):
         tables_of(tmp_path, hacking, judged)
 
 
