@@ -23,7 +23,7 @@ from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.records import TestCases, read_jsonl, tests_of, write_jsonl
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import origin_of, recorded_run
-from cobalt.sandbox.own_files import identity_of, load_own
+from cobalt.sandbox.own_files import OwnFile
 
 FIELDS = ("id", "test_cases", "public_test_cases")
 
@@ -86,8 +86,8 @@ def main(config: PerturbationConfig) -> None:
     if config.perturbation is not None:
         if (config.kind, config.count) != (SWAPPED.kind, SWAPPED.count):
             raise InputError("--perturbation and --kind or --count exclude each other")
-        identity = identity_of(config.perturbation)
-        change, content = own_perturbation(load_own(config.perturbation)), {"perturbation": identity}
+        own = OwnFile.read(config.perturbation)
+        change, content = own_perturbation(own.load()), {"perturbation": own.identity}
     elif (settings.kind, settings.num_wrong) != (SWAPPED.kind, SWAPPED.num_wrong):
         content = {"kind": config.kind, "count": settings.num_wrong}
 

@@ -24,7 +24,7 @@ from itertools import zip_longest
 from operator import eq
 from typing import Any
 
-from cobalt.sandbox.own_files import identity_of, is_own, load_own, with_absolute_path
+from cobalt.sandbox.own_files import OwnFile, is_own
 from cobalt.sandbox.tests import TestCases
 
 Checker = Callable[[str, str], bool]
@@ -267,18 +267,26 @@ def checker_of(name: str, is_call: bool = False) -> Checker:
     return CHECKERS[name][is_call]
 
 
-def known_checker(name: str) -> str:
-    """``name`` as other processes understand it; ``ValueError`` or ``InputError`` if there is no such checker."""
+def read_checker(name: str) -> str | OwnFile:
+    """One of ours, or a user's own as its file is now; ``ValueError`` or ``InputError`` if there is no such checker."""
     if is_own(name):
-        load_own(name)  # a mistake in it is known before anything runs
-        return with_absolute_path(name)
+        own = OwnFile.read(name)
+        own.load()  # a mistake in it is known before anything runs
+        return own
     checker_of(name)
     return name
 
 
-def checker_identity(name: str) -> str:
+def known_checker(name: str) -> str:
+    """``name`` as other processes understand it. Raises what ``read_checker`` does."""
+    return str(read_checker(name))
+
+
+def checker_identity(checker: str | OwnFile) -> str:
     """What outputs record: the name, for a user's own checker with the hash of its file."""
-    return identity_of(name) if is_own(name) else name
+    if isinstance(checker, str):
+        return OwnFile.read(checker).identity if is_own(checker) else checker
+    return checker.identity
 
 
 def usable_tests(value: str | Mapping[str, Any] | TestCases) -> TestCases:

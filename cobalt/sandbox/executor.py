@@ -23,10 +23,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cobalt.sandbox.checkers import checker_identity, known_checker, usable_tests
+from cobalt.sandbox.checkers import checker_identity, read_checker, usable_tests
 from cobalt.sandbox.confinement import resolve_mode
 from cobalt.sandbox.errors import InfraError, SetupError
 from cobalt.sandbox.limits import Limits, affordable_workers, default_workers, refuse_low_limits
+from cobalt.sandbox.own_files import OwnFile
 from cobalt.sandbox.results import ExecutionResult, Output, Verdict
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.suite import Progress
@@ -143,7 +144,7 @@ class _Worker:
         self.process, self._reader, self._writer = process, reader, writer
 
     @classmethod
-    async def start(cls, settings: tuple[str, Limits, str, int]) -> "_Worker":
+    async def start(cls, settings: tuple[str, Limits, str | OwnFile, int]) -> "_Worker":
         """Raises ``SetupError`` if its sandbox cannot be made, ``ConnectionError`` if it dies."""
         package_root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
@@ -195,16 +196,16 @@ class Executor:
     """Runs untrusted programs. Use as ``async with Executor() as executor``.
 
     ``workers``: programs in parallel in the quick lane, and in the others (default: one per core; sandboxes of the
-    others start when they are needed); ``checker``: a name in ``CHECKERS`` or ``FILE.py:NAME``; ``mode``: ``auto``,
-    ``namespaces`` or ``landlock``; ``max_queue``: programs that may wait before callers do; the rest are fields of
-    ``Limits``. Entering raises ``SetupError`` where no sandbox holds.
+    others start when they are needed); ``checker``: a name in ``CHECKERS`` or ``FILE.py:NAME``, whose file is read
+    here and never again; ``mode``: ``auto``, ``namespaces`` or ``landlock``; ``max_queue``: programs that may wait
+    before callers do; the rest are fields of ``Limits``. Entering raises ``SetupError`` where no sandbox holds.
     """
 
     def __init__(
         self,
         workers: int | None = None,
         *,
-        checker: str = "exact",
+        checker: str | OwnFile = "exact",
         mode: str = "auto",
         max_queue: int = 4096,
         **limits: Any,
@@ -213,7 +214,7 @@ class Executor:
             raise ValueError(f"workers must be positive, not {workers}")
         self.limits = Limits(**limits)
         self.workers = workers or default_workers(self.limits)
-        self.checker = known_checker(checker)
+        self.checker = read_checker(checker) if isinstance(checker, str) else checker
         self.mode: str = resolve_mode(mode)
         self._max_queue = max_queue
         self._running: set[_Worker] = set()

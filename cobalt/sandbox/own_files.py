@@ -7,6 +7,7 @@ it may import what programs may. Outputs record the file by the hash of its text
 import hashlib
 import importlib.util
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,46 +22,58 @@ def is_own(name: str) -> bool:
     return SEPARATOR in name
 
 
-def _parts(name: str) -> tuple[Path, str]:
-    """File and attribute; ``InputError`` if there is no such file."""
-    stem, _, attribute = name.rpartition(SEPARATOR)
-    path = Path(f"{stem}.py")
-    if not path.is_file():
-        raise InputError(f"{name}: no such file {path}")
-    return path.resolve(), attribute
+@dataclass(frozen=True)
+class OwnFile:
+    """A file as it was when it was read, and the name of what it defines. ``str`` gives ``FILE.py:NAME``."""
 
+    path: Path
+    attribute: str
+    text: bytes
 
-def with_absolute_path(name: str) -> str:
-    """The same object for processes with another working directory."""
-    path, attribute = _parts(name)
-    return f"{path}:{attribute}"
+    @classmethod
+    def read(cls, name: str) -> "OwnFile":
+        """``InputError`` if there is no such file."""
+        stem, _, attribute = name.rpartition(SEPARATOR)
+        path = Path(f"{stem}.py")
+        if not path.is_file():
+            raise InputError(f"{name}: no such file {path}")
+        return cls(path.resolve(), attribute, path.read_bytes())
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.attribute}"
+
+    @property
+    def identity(self) -> str:
+        """``FILE.py:NAME@hash``, without the folder: what an output records."""
+        return f"{self.path.name}:{self.attribute}@{hashlib.sha256(self.text).hexdigest()[:HASH_DIGITS]}"
+
+    @property
+    def source(self) -> str:
+        """The text, in the encoding that it declares."""
+        return importlib.util.decode_source(self.text)
+
+    def load(self) -> Any:
+        """The callable. ``InputError`` for a file that cannot be run, or has nothing of that name."""
+        module_name = f"own_{self.path.stem}"
+        spec = importlib.util.spec_from_file_location(module_name, self.path)
+        assert spec is not None, "the name ends in .py"
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module  # dataclasses and pickle look it up
+        try:
+            exec(compile(self.text, str(self.path), "exec"), vars(module))
+        except (Exception, SystemExit) as error:
+            raise InputError(f"{self.path} cannot be run: {type(error).__name__}: {error}") from error
+        function = getattr(module, self.attribute, None)
+        if not callable(function):
+            raise InputError(f"{self.path} defines no function or class '{self.attribute}'")
+        return function
 
 
 def identity_of(name: str) -> str:
-    """``FILE.py:NAME@hash``, without the folder: what an output records."""
-    path, attribute = _parts(name)
-    return f"{path.name}:{attribute}@{hashlib.sha256(path.read_bytes()).hexdigest()[:HASH_DIGITS]}"
-
-
-def source_of(name: str) -> tuple[str, str]:
-    """The file's text, and what it defines."""
-    path, attribute = _parts(name)
-    return path.read_text(encoding="utf-8"), attribute
+    """``OwnFile.identity`` of the file as it is now."""
+    return OwnFile.read(name).identity
 
 
 def load_own(name: str) -> Any:
-    """The callable that ``name`` means. ``InputError`` for a file that cannot be run, or has nothing of that name."""
-    path, attribute = _parts(name)
-    module_name = f"own_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None, "the name ends in .py"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses and pickle look it up
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        raise InputError(f"{path} defines no function or class '{attribute}'")
-    return function
+    """``OwnFile.load`` of the file as it is now."""
+    return OwnFile.read(name).load()

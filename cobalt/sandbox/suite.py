@@ -13,7 +13,7 @@ from cobalt.sandbox.checkers import checker_of
 from cobalt.sandbox.confinement import NAMESPACES, Mode
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.own_files import is_own, source_of
+from cobalt.sandbox.own_files import OwnFile
 from cobalt.sandbox.results import ExecutionResult, Output, Verdict, cut
 from cobalt.sandbox.tests import TestCases
 from cobalt.sandbox.turns import Terms, Turn, TurnOver
@@ -70,10 +70,9 @@ class SuiteRunner:
     with the first of them that is not ours.
     """
 
-    def __init__(self, mode: Mode, limits: Limits, checker: str):
+    def __init__(self, mode: Mode, limits: Limits, checker: str | OwnFile):
         self._mode: Mode = mode
         self._limits, self._checker = limits, checker
-        self._own = source_of(checker) if is_own(checker) else None
         self._zygote = Zygote(mode, limits)
         self._zygote_of_checkers: Zygote | None = None
 
@@ -188,10 +187,10 @@ class SuiteRunner:
         """
         if tests.checker_program is not None:
             name, source, function, answers = "the problem's checker program", tests.checker_program, None, ANSWERS
-        elif tests.fn_name is None and tests.checker is None and self._own is not None:
-            name, (source, function), answers = f"checker {self._checker}", self._own, ANSWERS_OF_FUNCTIONS
+        elif tests.fn_name is None and tests.checker is None and isinstance(own := self._checker, OwnFile):
+            name, source, function, answers = f"checker {own}", own.source, own.attribute, ANSWERS_OF_FUNCTIONS
         else:
-            named = tests.checker or ("exact" if self._own is not None else self._checker)
+            named = tests.checker or (self._checker if isinstance(self._checker, str) else "exact")
             same = checker_of(named, is_call=tests.fn_name is not None)
             yield lambda _, output, expected: same(output, expected)
             return

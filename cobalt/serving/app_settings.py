@@ -61,7 +61,7 @@ class ExecutorConfig(BaseModel):
 
     def of_executor(self) -> dict[str, Any]:
         """The arguments of ``Executor``."""
-        return self.model_dump(include=set(ExecutorConfig.model_fields))
+        return {name: getattr(self, name) for name in ExecutorConfig.model_fields}
 
 
 class HttpAppConfig(HttpConfig):

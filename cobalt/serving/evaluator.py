@@ -63,14 +63,16 @@ class Evaluator(Executor):
 
 def build_app(args: EvaluatorConfig) -> serve.Application:
     """The app, from ``serve run remote_reward_server:app replicas=2 workers=16 cpu_limit_s=4``."""
-    workers = Executor(**args.of_executor()).workers
-    args, guard = args.model_copy(update={"workers": workers}), guard_of(args)  # with the token of this process
+    executor = Executor(**args.of_executor())
+    # replicas that start later, too, have the number of workers and the checker's file that are here now
+    args = args.model_copy(update={"workers": executor.workers, "checker": executor.checker})
+    guard = guard_of(args)  # with the token of this process
     shared: dict[str, Any] = {
         "max_ongoing_requests": MAX_CALLS,
         "logging_config": {"enable_access_log": False},
         **HEALTH,
     }
-    num_cpus = {"num_cpus": workers if args.num_cpus is None else args.num_cpus}
+    num_cpus = {"num_cpus": args.workers if args.num_cpus is None else args.num_cpus}
     replicas = serve.deployment(
         Evaluator, name=REPLICAS, num_replicas=args.replicas, ray_actor_options=num_cpus, **shared
     )

@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 from cobalt.cli.flags import ExecutionConfig, ExecutorName
 from cobalt.errors import InfraError, InputError, SetupError, first_line
 from cobalt.sandbox import ExecutionResult, TestCases
-from cobalt.sandbox.checkers import checker_identity, known_checker
+from cobalt.sandbox.checkers import checker_identity, read_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.results import Output
@@ -93,7 +93,7 @@ async def open_execution_service(
     the usual attempts.
     """
     try:
-        wanted = None if checker is None else known_checker(checker)
+        wanted = None if checker is None else read_checker(checker)
     except ValueError as error:
         raise InputError(str(error)) from None
     if executor == "serve" and limits:

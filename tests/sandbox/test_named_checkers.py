@@ -6,6 +6,7 @@ import pytest
 
 from cobalt.perturbation import perturb
 from cobalt.records import TestCases, Verdict
+from cobalt.sandbox import executor as executor_module
 from cobalt.sandbox.checkers import usable_tests
 from cobalt.sandbox.executor import Executor
 
@@ -118,6 +119,21 @@ def test_checkers_are_kept_in_files_and_selections(options):
 def test_tests_of_different_checkers_are_not_joined():
     with pytest.raises(ValueError, match="joined"):
         TestCases.parse(given_tests(("1", "1"))) + TestCases.parse(given_tests(("1", "1"), checker="float"))
+
+
+async def test_an_own_checker_judges_to_the_end_as_its_file_was_at_the_start(namespaces, monkeypatch, tmp_path):
+    """Workers that start later judge as the first ones, and so does what an app's replicas are given."""
+    monkeypatch.setattr(executor_module, "TURN_S", 0.1)
+    long = "import time\nwhile time.process_time() < 0.3: pass\nprint(2)"
+    file = tmp_path / "own.py"
+    file.write_text("# coding: latin-1\ndef same(output, expected): return output == expected\n")
+    async with Executor(workers=1, checker=f"{file}:same") as executor:
+        was = await executor.describe()
+        file.write_text("def same(output, expected): return True\n")
+        results = await executor.run_many([(code, given_tests(("", "1"))) for code in ("print(2)", long)])
+        assert [result.verdicts for result in results] == [(Verdict.WRONG_ANSWER,)] * 2
+        file.unlink()
+        assert await executor.describe() == await Executor(checker=executor.checker).describe() == was
 
 
 def test_outputs_that_a_checker_may_not_tell_apart_are_not_swapped():
