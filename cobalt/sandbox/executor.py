@@ -1,4 +1,4 @@
-"""The asynchronous front of the sandbox: a pool of workers behind a bounded, fair queue.
+"""The asynchronous front of the sandbox: a pool of workers behind a fair queue.
 
 There are three lanes, each with workers of its own. Every program first gets a turn of ``TURN_S`` seconds in the quick
 lane, its tests one after the other; what is not done by then goes on in the long one, where it is in no quick program's
@@ -70,45 +70,32 @@ class _Job:
 
 
 class FairQueue:
-    """Jobs in lanes, one lane per caller; workers take from the lanes in turn. At most ``size`` jobs wait."""
+    """Jobs in lanes, one lane per caller; workers take from the lanes in turn."""
 
-    def __init__(self, size: int):
+    def __init__(self) -> None:
         self._lanes: OrderedDict[object, deque[_Job]] = OrderedDict()
         self._waiting = asyncio.Semaphore(0)
-        self._space = asyncio.Semaphore(size)
-        self._owed = 0  # places that jobs took without asking
         self._closed = False
 
     def __len__(self) -> int:
         return sum(len(lane) for lane in self._lanes.values())
 
-    async def put(self, lane: object, job: _Job) -> None:
-        """Add to the end of a lane; waits while the queue is full. Raises ``RuntimeError`` once it is closed."""
-        await self._space.acquire()
+    def put(self, lane: object, job: _Job) -> None:
+        """Add to the end of a lane. Raises ``RuntimeError`` once the queue is closed."""
         if self._closed:
-            self._space.release()  # for the next one that waits
             raise RuntimeError("the executor is closed")
         self._lanes.setdefault(lane, deque()).append(job)
         self._waiting.release()
 
-    def put_back(self, lane: object, job: _Job, last: bool = False) -> None:
-        """Undo a ``get``: the job is the next again, and the queue has as much space as before.
-
-        ``last``: behind its caller's others instead, as a job that has had a turn.
-        """
-        jobs = self._lanes.setdefault(lane, deque())
-        if last:
-            jobs.append(job)
-        else:
-            jobs.appendleft(job)
-            self._lanes.move_to_end(lane, last=False)
-        self._owed += 1
+    def put_back(self, lane: object, job: _Job) -> None:
+        """Undo a ``get``: the job is the next again."""
+        self._lanes.setdefault(lane, deque()).appendleft(job)
+        self._lanes.move_to_end(lane, last=False)
         self._waiting.release()
 
     def close(self) -> None:
         """Cancel all jobs that wait, and take no more."""
         self._closed = True
-        self._space.release()
         for lane in self._lanes.values():
             for job in lane:
                 job.done.cancel()
@@ -120,10 +107,6 @@ class FairQueue:
         job = jobs.popleft()
         if jobs:
             self._lanes[lane] = jobs
-        if self._owed:
-            self._owed -= 1
-        else:
-            self._space.release()
         return job
 
 
@@ -197,8 +180,9 @@ class Executor:
 
     ``workers``: programs in parallel in the quick lane, and in the others (default: one per core; sandboxes of the
     others start when they are needed); ``checker``: a name in ``CHECKERS`` or ``FILE.py:NAME``, whose file is read
-    here and never again; ``mode``: ``auto``, ``namespaces`` or ``landlock``; ``max_queue``: programs that may wait
-    before callers do; the rest are fields of ``Limits``. Entering raises ``SetupError`` where no sandbox holds.
+    here and never again; ``mode``: ``auto``, ``namespaces`` or ``landlock``; ``max_queue``: programs of one caller
+    that are in the queue or run at a time; the rest are fields of ``Limits``. Entering raises ``SetupError`` where no
+    sandbox holds.
     """
 
     def __init__(
@@ -232,9 +216,9 @@ class Executor:
     async def start(self) -> None:
         """Choose the mode by the self-test and start the workers. ``SetupError`` if none holds or memory is short."""
         slots = asyncio.Semaphore(self.workers)
-        self._quick = _Lane(FairQueue(self._max_queue), asyncio.Semaphore(self.workers), Terms(TURN_S), niceness=0)
-        self._long = _Lane(FairQueue(self._max_queue), slots, Terms(idle_s=IDLE_S, tests_s=TESTS_S))
-        self._idle = _Lane(FairQueue(self._max_queue), slots, Terms(idle_s=IDLE_S, cuts_idle=False, tests_s=TESTS_S))
+        self._quick = _Lane(FairQueue(), asyncio.Semaphore(self.workers), Terms(TURN_S), niceness=0)
+        self._long = _Lane(FairQueue(), slots, Terms(idle_s=IDLE_S, tests_s=TESTS_S))
+        self._idle = _Lane(FairQueue(), slots, Terms(idle_s=IDLE_S, cuts_idle=False, tests_s=TESTS_S))
         refuse_low_limits(self.limits)
         affordable = affordable_workers(self.limits)
         if self.workers > affordable:
@@ -293,8 +277,13 @@ class Executor:
     async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
         """Results in the order of ``programs``. Other callers' programs take turns with these."""
         parsed = [parse_program(code, tests) for code, tests in programs]
-        lane = object()
-        return await asyncio.gather(*(self._submit(lane, code, tests) for code, tests in parsed))
+        lane, places = object(), asyncio.Semaphore(self._max_queue)
+
+        async def run(code: str | None, tests: TestCases) -> ExecutionResult:
+            async with places:
+                return await self._submit(lane, code, tests)
+
+        return await asyncio.gather(*(run(code, tests) for code, tests in parsed))
 
     async def run_inputs(self, code: str, tests: Tests, files: Mapping[str, bytes]) -> list[Output]:
         """What a program prints on the inputs of ``tests``, whose expected outputs are not looked at.
@@ -313,7 +302,7 @@ class Executor:
         if code is None:
             return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM)
         job = _Job(caller, code, tests, asyncio.get_running_loop().create_future(), files)
-        await self._quick.queue.put(caller, job)
+        self._quick.queue.put(caller, job)
         return await job.done
 
     async def _start_worker(self, lane: _Lane) -> _Worker:
@@ -340,11 +329,8 @@ class Executor:
                     finally:
                         self._served -= shares
                 lost = 0
-                if onward is not None and not await self._spread_out(job, onward):
-                    if onward is lane:
-                        lane.queue.put_back(job.caller, job, last=True)
-                    else:
-                        await onward.queue.put(job.caller, job)
+                if onward is not None and not self._spread_out(job, onward):
+                    onward.queue.put(job.caller, job)
             except (SetupError, OSError) as error:
                 worker, lost = None, lost + 1
                 job.attempts += 1
@@ -390,7 +376,7 @@ class Executor:
             job.done.set_result(outcome)
         return worker, None
 
-    async def _spread_out(self, job: _Job, onward: _Lane) -> bool:
+    def _spread_out(self, job: _Job, onward: _Lane) -> bool:
         """Let the next tests of a program run side by side, if it is to go on in the long lane and sandboxes are idle.
 
         As many as can use up its limit, so that none runs in vain. False if it is to go on as it did.
@@ -412,7 +398,7 @@ class Executor:
         for start, future in zip(starts, futures, strict=True):
             part = _Job(job.caller, job.code, job.tests, future, progress=start, is_part=True)
             part.attempts = MAX_ATTEMPTS - 1  # what loses its sandbox runs again, one after the other
-            await self._long.queue.put(job.caller, part)
+            self._long.queue.put(job.caller, part)
         task = asyncio.create_task(self._collect(job, futures))
         self._spread.add(task)
         task.add_done_callback(self._spread.discard)
@@ -431,11 +417,11 @@ class Executor:
             for ended in parts.result():
                 if (after := _added(job.progress, ended, self.limits)) is None:
                     onward = self._idle if isinstance(ended, Progress) and ended.is_idle else self._long
-                    await onward.queue.put(job.caller, job)
+                    onward.queue.put(job.caller, job)
                     return
                 job.progress = after
-            if not await self._spread_out(job, self._long):
-                await self._long.queue.put(job.caller, job)
+            if not self._spread_out(job, self._long):
+                self._long.queue.put(job.caller, job)
         except BaseException:
             job.done.cancel()
             raise

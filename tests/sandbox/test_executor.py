@@ -183,35 +183,50 @@ async def test_many_programs_keep_their_order_and_verdicts():
 
 
 async def test_queue_serves_callers_in_turn():
-    queue: FairQueue = FairQueue(100)
+    queue: FairQueue = FairQueue()
     for lane, count in (("big", 6), ("small", 2), ("other", 1)):
         for number in range(count):
-            await queue.put(lane, (lane, number))  # type: ignore[arg-type]
+            queue.put(lane, (lane, number))  # type: ignore[arg-type]
     order = [(await queue.get())[0] for _ in range(9)]  # type: ignore[index]
     assert order == ["big", "small", "other", "big", "small", "big", "big", "big", "big"]
 
 
-async def test_the_queue_is_bounded_and_what_is_put_back_comes_next_and_takes_no_place_of_others():
-    queue: FairQueue = FairQueue(1)
-    await queue.put("a", 1)  # type: ignore[arg-type]
+async def test_what_is_put_back_comes_next():
+    queue: FairQueue = FairQueue()
+    queue.put("a", 1)  # type: ignore[arg-type]
     lost = await queue.get()
-    await queue.put("b", 2)  # type: ignore[arg-type]
+    queue.put("b", 2)  # type: ignore[arg-type]
     queue.put_back("a", lost)
-    third = asyncio.create_task(queue.put("c", 3))  # type: ignore[arg-type]
-    assert await queue.get() == 1
-    await asyncio.sleep(0.01)
-    assert (third.done(), len(queue)) == (False, 1)
-    assert await queue.get() == 2
-    await asyncio.wait_for(third, 60)
+    assert [await queue.get(), await queue.get()] == [1, 2]
 
 
-async def test_closing_cancels_what_runs_and_waits_and_reaches_callers_that_a_full_queue_holds_up():
+async def test_a_caller_with_more_programs_than_may_wait_keeps_no_other_waiting(monkeypatch):
+    served = []
+    async with Executor(workers=1, max_queue=2) as executor:
+        serve = executor._serve
+
+        async def note(job, worker, lane):
+            served.append(job.code)
+            return await serve(job, worker, lane)
+
+        monkeypatch.setattr(executor, "_serve", note)
+        many = asyncio.ensure_future(executor.run_many([("print(1)", sums(1))] * 30))
+        while not served:
+            await asyncio.sleep(0)
+        assert (await executor.run("print(0)", sums(1))).solved
+        assert executor.queue_depth <= 2
+        assert len(await many) == 30
+    assert served.index("print(0)") < 10
+
+
+async def test_closing_cancels_what_runs_and_waits_and_takes_no_more():
     executor = Executor(workers=1, max_queue=1)
     async with executor:
-        running = [asyncio.ensure_future(executor.run("while True: pass", sums(1))) for _ in range(6)]
+        running = [asyncio.ensure_future(executor.run("while True: pass", sums(1))) for _ in range(3)]
+        running.append(asyncio.ensure_future(executor.run_many([("while True: pass", sums(1))] * 3)))
         await asyncio.sleep(0.2)
     outcomes = await asyncio.wait_for(asyncio.gather(*running, return_exceptions=True), 60)
-    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] * 2 + [RuntimeError] * 4
+    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] * 4
     with pytest.raises(RuntimeError, match="closed"):
         await asyncio.wait_for(executor.run(ADD, sums(1)), 60)
 
