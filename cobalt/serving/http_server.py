@@ -73,35 +73,38 @@ class _Connection(AutoHTTPProtocol):
             self._giving_up = None
 
 
-async def serve_http(app: ASGIApp, listening: socket.socket, patience_s: float, on_start: Callable[[], None]) -> None:
-    """Serve until a signal ends it. ``patience_s``: seconds for a request's headers. ``on_start``: once it serves."""
-    settings: dict[str, Any] = {"lifespan": "off", "ws": "none", "access_log": False, "log_level": "error"}
-    config = uvicorn.Config(app, **settings)
-    config.load()
-    server = uvicorn.Server(config)
-    slots, loop = asyncio.Semaphore(raise_open_files()), asyncio.get_running_loop()
-    shared = {"config": config, "server_state": server.server_state, "app_state": {}}
+class _Server(uvicorn.Server):
+    """uvicorn's, with ``_Connection``s. Once a signal ends it, it takes no more of them and waits for those it has."""
 
-    async def accept() -> None:
+    def __init__(self, app: ASGIApp, listening: socket.socket, patience_s: float, on_start: Callable[[], None]):
+        super().__init__(uvicorn.Config(app, lifespan="off", ws="none", access_log=False, log_level="error"))
+        self._listening, self._patience_s, self._on_start = listening, patience_s, on_start
+
+    async def main_loop(self) -> None:
+        self._on_start()
+        async with asyncio.TaskGroup() as tasks:
+            accepting = tasks.create_task(self._accept())
+            await super().main_loop()
+            accepting.cancel()
+        self._listening.close()  # who comes now is refused
+
+    async def _accept(self) -> None:
+        slots, loop = asyncio.Semaphore(raise_open_files()), asyncio.get_running_loop()
+        shared: dict[str, Any] = {"config": self.config, "server_state": self.server_state, "app_state": {}}
         while True:
             await slots.acquire()
             try:
-                connection, _ = await loop.sock_accept(listening)
+                connection, _ = await loop.sock_accept(self._listening)
             except OSError:
                 slots.release()
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            await loop.connect_accepted_socket(lambda: _Connection(patience_s, slots.release, **shared), connection)
+            await loop.connect_accepted_socket(
+                lambda: _Connection(self._patience_s, slots.release, **shared), connection
+            )
 
+
+async def serve_http(app: ASGIApp, listening: socket.socket, patience_s: float, on_start: Callable[[], None]) -> None:
+    """Serve until a signal ends it. ``patience_s``: seconds for a request's headers. ``on_start``: once it serves."""
     listening.setblocking(False)
-    serving = asyncio.ensure_future(server.serve(sockets=[]))
-    accepting = asyncio.ensure_future(accept())
-    on_start()
-    try:
-        await asyncio.wait((serving, accepting), return_when=asyncio.FIRST_COMPLETED)
-        if accepting.done():
-            accepting.result()
-        await serving
-    finally:
-        server.should_exit = True
-        accepting.cancel()
+    await _Server(app, listening, patience_s, on_start).serve(sockets=[])

@@ -4,8 +4,10 @@ import asyncio
 import base64
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -341,6 +343,36 @@ def test_callers_beyond_the_open_files_wait_and_those_that_stop_sending_are_give
         process.terminate()
         _, errors = process.communicate()
     assert errors == ""
+
+
+@pytest.mark.parametrize(("sent", "lines"), [(signal.SIGTERM, 0), (signal.SIGINT, 1)])
+def test_a_signal_ends_a_busy_server_and_no_request_fails(sent, lines):
+    """It answers what it has, and takes no more."""
+    process = python("-m", "cobalt", "sandbox", "serve", "--port", "0", "--workers", "1")
+    assert process.stdout is not None and process.stderr is not None
+    line = process.stdout.readline()
+    if not line:
+        pytest.skip(process.stderr.read())
+    statuses, one = Counter[int](), Counter({200: 1})
+
+    def ask(number: int) -> None:
+        run = {**RUN, "code": f"import time; time.sleep(0.2 + {number} / 100)"}  # so that some are always under way
+        with contextlib.suppress(OSError, http.client.HTTPException):  # refused, or hung up on between two requests
+            while True:
+                statuses[post(f"{line.split()[0]}/run_code", run)[0]] += 1
+
+    callers = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    try:
+        for caller in callers:
+            caller.start()
+        wait_for(lambda: statuses >= one)
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        for caller in callers:
+            caller.join()
+    assert (set(statuses), len(errors.splitlines())) == ({200}, lines), errors
 
 
 def test_serve_listens_to_other_machines_only_with_a_token_and_to_free_ports(monkeypatch, capsys):
