@@ -128,13 +128,14 @@ class _Worker:
 
     @classmethod
     async def start(cls, settings: tuple[str, Limits, str | OwnFile, int]) -> "_Worker":
-        """Raises ``SetupError`` if its sandbox cannot be made, ``ConnectionError`` if it dies."""
+        """Raises ``SetupError`` if its sandbox cannot be made, or it dies."""
         package_root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
         ours, theirs = socket.socketpair()
         with theirs:
+            # without the current folder, whose files may have names of modules
             process = subprocess.Popen(
-                [sys.executable, "-m", "cobalt.sandbox.worker", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", "cobalt.sandbox.worker", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
@@ -146,6 +147,9 @@ class _Worker:
             complaint = await worker.ask(settings)
             if complaint is not None:
                 raise SetupError(f"no sandbox: {complaint}")
+        except ConnectionError:
+            worker.kill()
+            raise SetupError("no sandbox: its worker died at the start") from None
         except BaseException:
             worker.kill()
             raise

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import numpy
@@ -323,6 +324,21 @@ async def test_an_executor_that_cannot_start_leaves_no_worker_behind(monkeypatch
     with pytest.raises(SetupError, match="no room"):
         await Executor(workers=3).start()
     assert len(started) == 3 and not any(worker.alive for worker in started if worker)
+
+
+async def test_a_worker_that_dies_at_its_start_is_a_setup_error(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(SetupError, match="no sandbox: its worker died at the start"):
+        await Executor(workers=1).start()
+
+
+async def test_files_of_the_current_folder_are_not_imported(monkeypatch, tmp_path):
+    for name in ("secrets", "random", "cobalt"):
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w')")
+    monkeypatch.chdir(tmp_path)
+    async with Executor(workers=1) as executor:
+        assert (await executor.run(ADD, sums(1))).solved
+    assert not (tmp_path / "imported").exists()
 
 
 async def test_health_check_needs_a_living_worker():
