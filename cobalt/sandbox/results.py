@@ -59,6 +59,8 @@ class ExecutionResult:
     """CPU seconds that each test was given."""
     cpu_s: float = field(default=0.0, compare=False)
     """CPU seconds of the program over all tests: a cost, no part of the result, and not in records."""
+    is_final: bool = field(default=False, compare=False)
+    """Another attempt would meet the same failure: the checker cannot judge."""
 
     @property
     def passing(self) -> tuple[bool, ...]:
@@ -80,6 +82,7 @@ class ExecutionResult:
         return cls((verdict,) * num_tests, ("",) * num_tests, (cut(error),) * num_tests)
 
     @classmethod
-    def infra(cls, num_tests: int, text: str) -> "ExecutionResult":
+    def infra(cls, num_tests: int, text: str, is_final: bool = False) -> "ExecutionResult":
         """An infrastructure failure: no verdict on the program."""
-        return cls((Verdict.INFRA_ERROR,) * num_tests, ("",) * num_tests, ("",) * num_tests, text)
+        nothing = ("",) * num_tests
+        return cls((Verdict.INFRA_ERROR,) * num_tests, nothing, nothing, text, is_final=is_final)

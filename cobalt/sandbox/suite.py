@@ -125,7 +125,7 @@ class SuiteRunner:
         except TurnOver:
             return Progress(tuple(outcomes), cpu_left_s, wall_left_s, turn.is_idle)
         except CheckerFault as fault:
-            return ExecutionResult.infra(len(tests), str(fault))
+            return ExecutionResult.infra(len(tests), str(fault), is_final=True)
         except CompileFailure as failure:
             return ExecutionResult.uniform(len(tests), Verdict.COMPILE_ERROR, str(failure))
         cpu_s = limits.suite_cpu_limit_s - cpu_left_s

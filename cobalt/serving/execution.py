@@ -171,8 +171,8 @@ class ExecutionService:
     """The one client of what runs programs: an ``executor`` in this process, or the ``app`` by its handle.
 
     It counts programs and runs equal ones once. Programs that are submitted together share calls to the app. What a
-    replica could not judge is sent again. A service lives within one event loop. ``max_in_flight`` bounds the programs
-    of ``run`` that are under way.
+    replica could not judge is sent again, unless it was the checker that could not. A service lives within one event
+    loop. ``max_in_flight`` bounds the programs of ``run`` that are under way.
 
     Raises ``TypeError`` for code that is no text and ``ValueError`` for malformed tests. A failure of the
     infrastructure raises nothing: after the last attempt it is a result with ``infra_error``.
@@ -280,7 +280,7 @@ class ExecutionService:
                 except InfraError as error:
                     results = [ExecutionResult.infra(len(tests), str(error)) for _, tests in waiting.values()]
                 for result, found in zip(waiting, results, strict=True):
-                    if not result.done() and (is_last or found.infra_error is None):
+                    if not result.done() and (is_last or found.is_final or found.infra_error is None):
                         result.set_result(found)
                 if not all(result.done() for result in submitted):
                     raise InfraError("a replica could not judge them all")

@@ -295,7 +295,7 @@ async def test_a_program_is_given_up_after_five_sandboxes_or_when_its_caller_has
         with pytest.raises(asyncio.CancelledError):
             await given_up
         result = await executor.run(ADD, sums(1))
-    assert result.infra_error == "lost 5 sandboxes: no room"
+    assert (result.infra_error, result.is_final) == ("lost 5 sandboxes: no room", False)
     assert len(starts) == 1 + 5
 
 

@@ -152,8 +152,7 @@ print("accepted" if sum(map(int, given["output"].split())) == int(given["input"]
 """
 
 
-async def test_the_checker_of_the_app_judges(app_url, checker, monkeypatch):
-    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)  # before a program without a verdict is sent again
+async def test_the_checker_of_the_app_judges(app_url, checker):
     async with open_execution_service("serve", checker=checker) as service:
         result = await service.run("print(3.0)", TESTS)
         broken = await service.run("print('x')", {"inputs": [""], "outputs": ["x"]})

@@ -94,16 +94,17 @@ async def test_programs_that_a_replica_could_not_judge_are_sent_again(monkeypatc
     async def answer(programs):
         calls.append([code for code, _ in programs])
         return [
-            ExecutionResult.infra(len(tests), "lost 5 sandboxes")
-            if code == "unlucky" and len(calls) < 3
+            ExecutionResult.infra(len(tests), "no verdict", is_final=code == "unjudged")
+            if code == "unjudged" or (code == "unlucky" and len(calls) < 3)
             else ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code)
             for code, tests in programs
         ]
 
     monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
-    results = await client_of(answer).run_many([("a", TESTS), ("unlucky", TESTS), ("b", TESTS)])
-    assert calls == [["a", "unlucky", "b"], ["unlucky"], ["unlucky"]]
-    assert [result.errors[0] for result in results] == ["a", "unlucky", "b"]
+    results = await client_of(answer).run_many([(code, TESTS) for code in ("a", "unlucky", "unjudged")])
+    assert calls == [["a", "unlucky", "unjudged"], ["unlucky"], ["unlucky"]]
+    assert [result.errors[0] for result in results] == ["a", "unlucky", ""]
+    assert results[2].infra_error == "no verdict"
 
 
 @pytest.mark.parametrize("has_cluster", [True, False], ids=["dead controller", "no cluster"])
