@@ -4,6 +4,7 @@ Programs are counted at their limit, not at what they use. So a program never me
 because others run beside it.
 """
 
+import math
 import os
 import resource
 from contextlib import suppress
@@ -53,8 +54,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, not {value}")
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite, not {value}")
             if value < LEAST.get(name, 0):
                 raise ValueError(f"{name} must be at least {LEAST[name]}, which Python itself needs, not {value}")
 

@@ -1,6 +1,7 @@
 """The executor around the sandbox: queue, limits under load, lost workers, memory of the server."""
 
 import asyncio
+import math
 import os
 import sys
 from pathlib import Path
@@ -135,7 +136,8 @@ def test_a_fault_of_ours_reaches_its_caller_alone(sandbox, monkeypatch):
 def test_unknown_settings_are_refused():
     with pytest.raises(TypeError):
         Executor(cpu_limit=4)
-    for name, value in {"cpu_limit_s": 0, "checker": "fuzzy", "workers": 0, "mode": "C"}.items():
+    limits = {"cpu_limit_s": 0, "suite_cpu_limit_s": math.inf, "wall_factor": math.nan}
+    for name, value in {**limits, "checker": "fuzzy", "workers": 0, "mode": "C"}.items():
         with pytest.raises(ValueError, match=f"^{name} must be"):
             Executor(**{name: value})
 
