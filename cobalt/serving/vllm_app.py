@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 import httpx
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, Json, model_validator
 from ray import serve
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,6 +34,10 @@ IN_FLIGHT_PER_SLOT = 1.25
 START = "serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=Qwen/Qwen3-8B"
 
 
+OF_THE_APP = frozenset({"host", "port", "uds", "ssl_keyfile", "ssl_certfile", "api_key", "served_model_name"})
+"""Options of ``vllm serve`` by which the app finds its servers, and its clients the model."""
+
+
 class VllmConfig(HttpConfig):
     """Arguments of the app. Any other ``name=value`` is an option of ``vllm serve``: ``max_model_len=16384``."""
 
@@ -51,12 +55,19 @@ class VllmConfig(HttpConfig):
     """Requests that one engine runs at a time."""
     start_timeout_s: float = Field(3600, gt=0)
     """Seconds that an engine may take to load its model, a download included."""
-    chat_template_kwargs: str = "{}"
+    chat_template_kwargs: Json[dict[str, Any]] = Field({})
     """JSON, given to the chat template: ``{"enable_thinking": false}`` turns Qwen3's thinking off."""
+
+    @model_validator(mode="after")
+    def _leaves_the_apps_own_options(self) -> "VllmConfig":
+        for name in self.model_extra or {}:
+            if name.replace("-", "_") in OF_THE_APP:
+                raise ValueError(f"{name} is set by the app: leave it out")
+        return self
 
     def model_id(self) -> str:
         """The model's identity, with the template settings if there are any."""
-        settings = json.loads(self.chat_template_kwargs)
+        settings = self.chat_template_kwargs
         identity = model_identity(self.model or "", (self.model_extra or {}).get("revision"))
         return f"{identity} {json.dumps(settings, sort_keys=True)}" if settings else identity
 
@@ -85,7 +96,7 @@ class VllmActor:
     """One replica: a server of vLLM's, and what passes requests on to it."""
 
     async def __init__(self, args: VllmConfig, guard: HttpGuard):
-        self._guard, self._template = guard, json.loads(args.chat_template_kwargs)
+        self._guard, self._template = guard, args.chat_template_kwargs
         in_flight = int(IN_FLIGHT_PER_SLOT * args.max_num_seqs) * args.num_replicas
         self._headers = {IN_FLIGHT_HEADER: str(in_flight)}
         port = free_port()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from waiting import wait_for
 
 from cobalt.inference.endpoints import is_model
@@ -46,6 +47,20 @@ def test_arguments_become_flags_of_vllms_server() -> None:
         "--generation-config vllm --uvicorn-log-level warning --enforce-eager --revision main "
         '--no-enable-chunked-prefill --rope {"a": 1}'
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("port", 8000, "port is set by the app"),
+        ("served-model-name", "m", "served-model-name is set by the app"),
+        ("chat_template_kwargs", "{enable_thinking: false}", "Invalid JSON"),  # a shell took the quotes
+        ("chat_template_kwargs", "[1]", "valid dictionary"),
+    ],
+)
+def test_arguments_that_the_app_cannot_use_are_refused(name: str, value: Any, complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        VllmConfig.model_validate({"model": "m", name: value})
 
 
 async def test_an_unknown_option_is_refused_and_a_dead_engine_is_unhealthy(folder: Path) -> None:
