@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from cobalt.errors import InputError
 from cobalt.serving.app_settings import TOKEN_VARIABLE, HttpConfig
 
 METHODS = ("GET", "POST")
@@ -58,13 +59,13 @@ class HttpGuard:
             raise Refusal(NOT_ALLOWED, "there are no WebSockets here")
         if self.token is None:
             ends = (request.scope.get("client"), request.scope.get("server"))
-            if not all(end is not None and _is_loopback(end[0]) for end in ends):
+            if not all(end is not None and is_loopback(end[0]) for end in ends):
                 raise Refusal(FORBIDDEN, f"start the app with {TOKEN_VARIABLE} to serve other machines")
             try:
                 host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
             except ValueError:
                 host = ""
-            if host != "localhost" and not _is_loopback(host):
+            if not is_loopback(host):
                 raise Refusal(FORBIDDEN, f"without {TOKEN_VARIABLE}, use the address 127.0.0.1 or the name localhost")
             if _is_of_another_page(request):
                 raise Refusal(FORBIDDEN, f"start the app with {TOKEN_VARIABLE} to serve pages in browsers")
@@ -96,8 +97,14 @@ class HttpGuard:
 
 
 def guard_of(args: HttpConfig) -> HttpGuard:
-    """The checks of an app with these arguments, and with the token of this process's environment, if it has one."""
-    return HttpGuard(os.environ.get(TOKEN_VARIABLE) or None, args.max_body_mb, args.body_timeout_s)
+    """The checks of an app with these arguments, and with the token of this process's environment, if it has one.
+
+    Raises ``InputError`` for a token that no header can hold.
+    """
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise InputError(f"{TOKEN_VARIABLE} may hold printable ASCII characters only")
+    return HttpGuard(token or None, args.max_body_mb, args.body_timeout_s)
 
 
 def _is_of_another_page(request: Request) -> bool:
@@ -107,7 +114,10 @@ def _is_of_another_page(request: Request) -> bool:
     return not is_own or site.lower() not in ("none", "same-origin")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether it is a loopback address, or their name."""
+    if host == "localhost":
+        return True
     try:
         address = ip_address(host)
     except ValueError:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import socket
 import sys
 from functools import partial
@@ -18,7 +17,6 @@ from cobalt.prompts import with_feedback
 from cobalt.sandbox import ExecutionResult, Executor
 from cobalt.sandbox.executor import parse_program
 from cobalt.serving.app_settings import TOKEN_VARIABLE, ExecutorConfig, HttpAppConfig
-from cobalt.serving.proxies import LOOPBACK
 
 EXIT_NOT_SOLVED = 1
 
@@ -76,12 +74,15 @@ def serve(config: SandboxServeConfig) -> None:
     except ImportError as error:
         raise SetupError(f"{error}; install it with: pip install 'cobalt-rl[sandbox]'") from None
     from cobalt.serving.execution import ExecutionService
-    from cobalt.serving.http_guard import guard_of
+    from cobalt.serving.http_guard import guard_of, is_loopback
 
-    if config.host not in LOOPBACK and not os.environ.get(TOKEN_VARIABLE):
+    guard = guard_of(config)
+    if guard.token is None and not is_loopback(config.host):
         raise InputError(f"--host {config.host}: set {TOKEN_VARIABLE} to serve other machines")
 
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    family, host = socket.AF_INET, config.host
+    if ":" in host:
+        family, host = socket.AF_INET6, f"[{host}]"  # as in a URL
     try:
         listening = socket.create_server((config.host, config.port), family=family, backlog=MAX_CONNECTIONS)
     except OSError as error:
@@ -89,8 +90,8 @@ def serve(config: SandboxServeConfig) -> None:
 
     async def run() -> None:
         async with Executor(**config.of_executor()) as executor:
-            app = http_app(ExecutionService(executor), config, guard_of(config))
-            address = f"http://{config.host}:{listening.getsockname()[1]}"
+            app = http_app(ExecutionService(executor), config, guard)
+            address = f"http://{host}:{listening.getsockname()[1]}"
             say = partial(print, f"{address} runs programs in mode {executor.mode}", flush=True)
             await serve_http(app, listening, config.body_timeout_s, say)
 

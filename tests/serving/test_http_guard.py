@@ -6,7 +6,9 @@ import json
 import pytest
 from starlette.requests import Request
 
-from cobalt.serving.http_guard import HttpGuard, Refusal
+from cobalt.errors import InputError
+from cobalt.serving.app_settings import TOKEN_VARIABLE, HttpConfig
+from cobalt.serving.http_guard import HttpGuard, Refusal, guard_of
 
 HERE, ELSEWHERE = ("127.0.0.1", 1), ("192.0.2.7", 1)
 
@@ -113,6 +115,19 @@ def test_without_a_token_pages_from_elsewhere_are_not_served(headers, expected):
 @pytest.mark.parametrize("client", [HERE, ELSEWHERE])
 def test_with_a_token_whoever_brings_it_is_served(authorization, expected, client):
     assert status(CLOSED, request(client=client, server=client, authorization=authorization)) == expected
+
+
+@pytest.mark.parametrize(("given", "token"), [("abc\n", "abc"), (" \n", None), ("", None)])
+def test_the_token_is_what_a_header_brings(given, token, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, given)
+    assert guard_of(HttpConfig()).token == token
+
+
+@pytest.mark.parametrize("token", ["sécret", "a\nb"])
+def test_a_token_that_no_header_holds_is_refused(token, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, token)
+    with pytest.raises(InputError, match=f"{TOKEN_VARIABLE} may hold"):
+        guard_of(HttpConfig())
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD", "OPTIONS", "TRACE"])

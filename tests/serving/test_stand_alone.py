@@ -384,6 +384,22 @@ def test_serve_listens_to_other_machines_only_with_a_token_and_to_free_ports(mon
     assert "Address already in use" in one_complaint(capsys)
 
 
+@pytest.mark.parametrize(("host", "address"), [("127.0.0.2", "http://127.0.0.2:"), ("::1", "http://[::1]:")])
+def test_serve_listens_to_any_loopback_address_and_prints_its_url(host, address):
+    process = python("-m", "cobalt", "sandbox", "serve", "--host", host, "--port", "0", "--workers", "1")
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        if line:
+            assert line.startswith(address)
+            assert status_of(line.split()[0])["workers"] == 1
+    finally:
+        process.terminate()
+        _, errors = process.communicate()
+    if not line:
+        pytest.skip(errors)
+
+
 def test_run_prints_a_record_and_exits_by_it(tmp_path, capsys):
     (tmp_path / "tests.json").write_text(json.dumps(TESTS))
     for name, code, verdict, exit_code in (("right.py", ADD, "passed", 0), ("wrong.py", "print(3)", "wrong_answer", 1)):
