@@ -13,6 +13,8 @@ import asyncio
 import math
 import os
 import pickle
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +23,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from cobalt.sandbox.checkers import checker_identity, read_checker, usable_tests
@@ -125,9 +128,10 @@ class _Worker:
 
     def __init__(self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.process, self._reader, self._writer = process, reader, writer
+        self._files_prefix = f"cobalt-files-{secrets.token_hex(8)}-"
 
     @classmethod
-    async def start(cls, settings: tuple[str, Limits, str | OwnFile, int]) -> "_Worker":
+    async def start(cls, settings: tuple[str, Limits, str | OwnFile], niceness: int) -> "_Worker":
         """Raises ``SetupError`` if its sandbox cannot be made, or it dies."""
         package_root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
@@ -144,7 +148,7 @@ class _Worker:
         reader, writer = await asyncio.open_connection(sock=ours)
         worker = cls(process, reader, writer)
         try:
-            complaint = await worker.ask(settings)
+            complaint = await worker.ask((*settings, worker._files_prefix, niceness))
             if complaint is not None:
                 raise SetupError(f"no sandbox: {complaint}")
         except ConnectionError:
@@ -177,6 +181,8 @@ class _Worker:
         if self.process.returncode is None:  # else its number may be another group's by now
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        for folder in Path(gettempdir()).glob(f"{self._files_prefix}*"):  # of the program that it ran
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Executor:
@@ -310,7 +316,7 @@ class Executor:
         return await job.done
 
     async def _start_worker(self, lane: _Lane) -> _Worker:
-        worker = await _Worker.start((self.mode, self.limits, self.checker, lane.niceness))
+        worker = await _Worker.start((self.mode, self.limits, self.checker), lane.niceness)
         self._running.add(worker)
         return worker
 

@@ -67,11 +67,12 @@ class SuiteRunner:
     """Runs programs in one sandbox, and checkers in another one that no program judged ever enters.
 
     ``checker``: for problems that name none. Raises ``SetupError`` if there is no sandbox. The one of checkers starts
-    with the first of them that is not ours.
+    with the first of them that is not ours. ``files_prefix``: of names of temporary folders.
     """
 
-    def __init__(self, mode: Mode, limits: Limits, checker: str | OwnFile):
+    def __init__(self, mode: Mode, limits: Limits, checker: str | OwnFile, files_prefix: str):
         self._mode: Mode = mode
+        self._files_prefix = files_prefix
         self._limits, self._checker = limits, checker
         self._zygote = Zygote(mode, limits)
         self._zygote_of_checkers: Zygote | None = None
@@ -150,7 +151,7 @@ class SuiteRunner:
                 folder = packets.FILES
                 if files and self._mode != NAMESPACES:
                     try:
-                        folder = stack.enter_context(TemporaryDirectory(prefix="cobalt-files-"))
+                        folder = stack.enter_context(TemporaryDirectory(prefix=self._files_prefix))
                         os.chmod(folder, 0o755)  # the program runs as another user
                     except OSError as error:
                         raise FilesFailure(str(error)) from None

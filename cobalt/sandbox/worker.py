@@ -40,10 +40,10 @@ def main(descriptor: int, parent: int) -> None:
     """Serve until the executor closes its end, or dies."""
     die_with_parent(parent)
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as stream:
-        mode, limits, checker, niceness = _read_message(stream)
+        *settings, niceness = _read_message(stream)
         os.nice(niceness)
         try:
-            runner = SuiteRunner(mode, limits, checker)
+            runner = SuiteRunner(*settings)
         except SetupError as error:
             connection.sendall(frame(str(error)))
             return

@@ -1,9 +1,12 @@
 """Programs that nobody judges, run in one place."""
 
+import asyncio
 import tempfile
 from dataclasses import astuple
 from pathlib import Path
 from unittest.mock import patch
+
+from processes import wait_until
 
 from cobalt.errors import InfraError
 from cobalt.sandbox import Executor, TestCases, executor
@@ -21,6 +24,11 @@ for name in ("new", "helper.py"):
 LOOK_AROUND = "import os\nprint(os.path.exists('helper.py') or os.path.exists('/cobalt-files/helper.py'))"
 SLOW_ON_B = "given = input()\nwhile given == 'b': pass\nprint(given * 1000)"
 LOUD = "import sys\nprint('x' * (3 << 20))\nsys.stderr.write('y')\nsys.exit(3)"
+
+
+def files_left():
+    """Files of programs in the file system of the machine, where mode ``namespaces`` puts none."""
+    return [str(path) for path in Path(tempfile.gettempdir()).glob("cobalt-files-*/helper.py")]
 
 
 def inputs(*texts, **limits):
@@ -54,6 +62,9 @@ async def run_unjudged(mode):
         except InfraError as error:
             refusal = str(error)
         is_left = workers == running._running
+        leaving = asyncio.ensure_future(running.run_inputs("while True: pass", inputs(""), FILES))
+        await asyncio.to_thread(wait_until, lambda: running.mode == "namespaces" or files_left())
+        leaving.cancel()
     found = {name: [list(astuple(output)) for output in outputs] for name, outputs in outcomes.items()}
     found["refused"] = [refusal, is_left]
-    return {**found, "left": [str(path) for path in Path(tempfile.gettempdir()).glob("cobalt-files-*/helper.py")]}
+    return {**found, "left": files_left()}

@@ -315,11 +315,11 @@ async def test_a_worker_that_cannot_be_replaced_costs_no_program_while_another_l
 async def test_an_executor_that_cannot_start_leaves_no_worker_behind(monkeypatch):
     started, start = [], executor_module._Worker.start
 
-    async def start_all_but_one(settings):
+    async def start_all_but_one(*settings):
         started.append(None)
         if len(started) == 1:
             raise SetupError("no room")
-        started[-1] = await start(settings)
+        started[-1] = await start(*settings)
         return started[-1]
 
     monkeypatch.setattr(executor_module._Worker, "start", start_all_but_one)
