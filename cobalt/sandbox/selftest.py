@@ -51,7 +51,13 @@ NO_CHANGE_OF_USER = (
 )
 _SETGID, _SETUID = 6, 7  # capabilities(7)
 
-_ORDINARY_PROGRAM = "import heapq, math, random\nfrom collections import Counter\nprint(sum(map(int, input().split())))"
+_ORDINARY_PROGRAM = """
+import heapq, math, random, sys
+from collections import Counter
+print(sum(map(int, input().split())))
+print(sys.version)
+"""
+OTHER_PYTHON = "programs would run in another version of Python than this one"
 
 
 @dataclass(frozen=True)
@@ -115,9 +121,12 @@ def examine(mode: Mode) -> ModeReport:
         return ModeReport(mode, str(error), {})
     try:
         ending = _run(zygote, _ORDINARY_PROGRAM, "1 2\n")
-        if ending.output != b"3\n":
+        answer, _, version = ending.output.decode().partition("\n")
+        if answer != "3":
             reason = ending.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no output"]
             return ModeReport(mode, f"an ordinary program fails inside: {reason[0]}", {})
+        if version != f"{sys.version}\n":
+            return ModeReport(mode, OTHER_PYTHON, {})
         found = probe(zygote)
     except (InfraError, CompileFailure) as error:
         reason = str(error)
@@ -133,6 +142,8 @@ def remedy(report: ModeReport) -> str:
     """What to do here for the mode of ``report`` to hold."""
     if report.missing == TOO_MANY_TASKS:
         return "raise the user's limit (`ulimit -u`) or the container's (`--pids-limit`)"
+    if report.missing == OTHER_PYTHON:
+        return "use a Python that finds its library without LD_LIBRARY_PATH, which programs do not get"
     mode = report.mode
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines())
     capabilities = int(status["CapEff"], 16)

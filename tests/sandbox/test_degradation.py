@@ -100,6 +100,12 @@ def test_an_escaped_probe_rules_a_mode_out(monkeypatch, namespaces):
         choose_mode("namespaces")
 
 
+def test_another_python_inside_rules_a_mode_out(monkeypatch, namespaces):
+    monkeypatch.setattr(sys, "version", f"{sys.version}, another build")
+    with pytest.raises(SetupError, match=r"another version of Python than this one .*LD_LIBRARY_PATH"):
+        choose_mode("namespaces")
+
+
 def test_a_lack_of_tasks_is_not_blamed_on_the_kernel(monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
