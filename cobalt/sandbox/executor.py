@@ -190,9 +190,8 @@ class Executor:
 
     ``workers``: programs in parallel in the quick lane, and in the others (default: one per core; sandboxes of the
     others start when they are needed); ``checker``: a name in ``CHECKERS`` or ``FILE.py:NAME``, whose file is read
-    here and never again; ``mode``: ``auto``, ``namespaces`` or ``landlock``; ``max_queue``: programs of one caller
-    that are in the queue or run at a time; the rest are fields of ``Limits``. Entering raises ``SetupError`` where no
-    sandbox holds.
+    here and never again; ``mode``: ``auto``, ``namespaces`` or ``landlock``; the rest are fields of ``Limits``.
+    Entering raises ``SetupError`` where no sandbox holds.
     """
 
     def __init__(
@@ -201,7 +200,6 @@ class Executor:
         *,
         checker: str | OwnFile = "exact",
         mode: str = "auto",
-        max_queue: int = 4096,
         **limits: Any,
     ):
         if workers is not None and workers < 1:
@@ -210,7 +208,6 @@ class Executor:
         self.workers = workers or default_workers(self.limits)
         self.checker = read_checker(checker) if isinstance(checker, str) else checker
         self.mode: str = resolve_mode(mode)
-        self._max_queue = max_queue
         self._running: set[_Worker] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._spread: set[asyncio.Task[None]] = set()  # programs whose tests run side by side
@@ -287,13 +284,8 @@ class Executor:
     async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
         """Results in the order of ``programs``. Other callers' programs take turns with these."""
         parsed = [parse_program(code, tests) for code, tests in programs]
-        lane, places = object(), asyncio.Semaphore(self._max_queue)
-
-        async def run(code: str | None, tests: TestCases) -> ExecutionResult:
-            async with places:
-                return await self._submit(lane, code, tests)
-
-        return await asyncio.gather(*(run(code, tests) for code, tests in parsed))
+        lane = object()
+        return await asyncio.gather(*(self._submit(lane, code, tests) for code, tests in parsed))
 
     async def run_inputs(self, code: str, tests: Tests, files: Mapping[str, bytes]) -> list[Output]:
         """What a program prints on the inputs of ``tests``, whose expected outputs are not looked at.

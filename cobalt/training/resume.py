@@ -21,7 +21,7 @@ RANKS_FILE = "fsdp_config.json"
 TO_GO_ON = ("model", "optimizer", "extra")
 """What veRL must load of a checkpoint: else the optimizer and the learning rate's schedule begin anew, in silence."""
 FSDP2 = 2
-OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
+OPERATION_SETTINGS = {"executor", "workers", "mode", "max_in_flight", "max_infra_rate"}
 """The keys of ``reward.reward_kwargs`` that change how programs run, but not what they score."""
 MAY_CHANGE = (
     # how long it trains

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic import dataclasses as pydantic_dataclasses
 
-from cobalt.cli.flags import ExecutorName, Positive
+from cobalt.cli.flags import ExecutorName
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import DEFAULT_RULE, Rule, extract_code
 from cobalt.prompts import shown_input
@@ -56,15 +56,8 @@ def service_errors() -> tuple[type[Exception], ...]:
     return InfraError, SetupError, *ray_errors()
 
 
-class LocalLimits(ExecutorConfig):
-    """What a local executor takes."""
-
-    max_queue: Positive = 4096
-    """Programs that may wait before callers do."""
-
-
 class RewardSettings(BaseModel):
-    """``reward.reward_kwargs``. All other keys are ``LocalLimits``, or with the evaluator app ``Limits``."""
+    """``reward.reward_kwargs``. All other keys are of ``ExecutorConfig``, or with the evaluator app ``Limits``."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -115,10 +108,10 @@ class RewardSettings(BaseModel):
     @classmethod
     def read(cls, reward_kwargs: Mapping[str, Any]) -> "RewardSettings":
         """Raises ``InputError`` for a value of a wrong type or out of range, and for limits that nobody takes."""
-        known = {**cls.model_fields, **LocalLimits.model_fields}
+        known = {**cls.model_fields, **ExecutorConfig.model_fields}
         try:
             settings = cls.model_validate(dict(reward_kwargs))
-            LocalLimits.model_validate(settings.limits, strict=True)
+            ExecutorConfig.model_validate(settings.limits, strict=True)
         except ValidationError as error:
             raise InputError.of_setting(error, "reward.reward_kwargs.", known) from None
         if unknown := sorted(settings.of_app.keys() - {limit.name for limit in fields(Limits)}):
