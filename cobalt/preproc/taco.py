@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
@@ -61,7 +61,7 @@ from cobalt.records.manifest import check_paths, file_sha256, recorded_run, refu
 from cobalt.sandbox import ExecutionResult
 from cobalt.sandbox.checkers import checker_identity
 from cobalt.sandbox.results import cut
-from cobalt.serving.execution import limits_of, service_of
+from cobalt.serving.execution import ExecutionService, service_of
 
 VERIFIED = "kept: verified by execution"
 UNVERIFIED = "kept: no reference solution to verify it with"
@@ -207,33 +207,34 @@ def main(config: TacoConfig | ImportConfig) -> None:
     if inputs and (source.subset, source.split) != (None, Source.split):
         raise InputError(f"--subset and --hub_split are of hub datasets, and {inputs[0]} is a file")
     refuse_livecodebench(inputs, config.push_to_hub)
+    log_path = config.output_file.with_name(f"{config.output_file.stem}.verification.jsonl")
+    lists = [] if config.special_judge is None else [config.special_judge]
+    check_paths([*inputs, *config.near_duplicates, *lists], [*outputs.values(), log_path], asdict(config))
+    preparation, service = Preparation(config), service_of(config)
+    # What decides verdicts. Without a program to run no service is needed.
+    execution = asyncio.run(_description(service)) if preparation.has_programs() else {}
     # Outcomes of verification stay valid when only the split or the prompts change.
     known_rules = {
         name: value for name, value in asdict(rules).items() if name != "allow_images" or value
     }  # older ones lack it
     verifying = {"seed": config.seed, "rules": known_rules, "readings": READINGS_VERSION}
-    if config.checker is not None:
-        verifying["checker"] = checker_identity(config.checker)
-    if limits := limits_of(config):
-        verifying["limits"] = limits
+    if execution:
+        verifying["execution"] = execution
     writing = {**verifying, "dev_size": config.dev_size, **prompt_content(config.prompt_set())}
     if source.file is None:
         writing["hub"] = "/".join(filter(None, (source.place, source.subset, source.split)))
     if config.format != "taco":
         writing |= {"format": config.format, "keeps_unverified": config.keeps_unverified}
     if config.near_duplicates:
-        check_paths(config.near_duplicates, [])
         writing["near_duplicates"] = sorted(map(file_sha256, config.near_duplicates))
     if config.special_judge is not None:
-        check_paths([config.special_judge], [])
         writing["special_judge"] = file_sha256(config.special_judge)
-    log_path = config.output_file.with_name(f"{config.output_file.stem}.verification.jsonl")
     contents = {**dict.fromkeys(outputs.values(), writing), log_path: verifying}
     generated_path = config.output_file.with_name(f"{config.output_file.stem}.generated.jsonl")
     if filled_up_to(config):
         made = {"seed": config.seed, "generate": filled_up_to(config), "generated_tests": generated_tests.VERSION}
         writing |= made
-        contents[generated_path] = {**made, "min_tests": config.min_tests, **({"limits": limits} if limits else {})}
+        contents[generated_path] = {**made, "min_tests": config.min_tests, "execution": execution}
 
     read = [*inputs, *config.near_duplicates]
     with (
@@ -241,7 +242,7 @@ def main(config: TacoConfig | ImportConfig) -> None:
         RecordFile(log_path) as log,
         RecordFile(generated_path) if filled_up_to(config) else nullcontext() as generated,
     ):
-        preparation = Preparation(config, log, generated)
+        preparation.keep_in(log, generated)
         if generated is not None:
             asyncio.run(preparation.generate(generated))
         unnamed = number = 0
@@ -254,13 +255,18 @@ def main(config: TacoConfig | ImportConfig) -> None:
             asyncio.run(preparation.verify(number))
         run.counts = counts = preparation.write()
         run.origin = {} if FOREIGN in counts else {"prompts": described(preparation.prompts)}
-        if config.checker is not None or config.executor == "local":  # else the app's, which is not asked
-            run.origin["checker"] = checker_identity(config.checker or "exact")
+        if checker := execution.get("checker", config.checker and checker_identity(config.checker)):
+            run.origin["checker"] = checker
     print_summary(f"Prepared problems: {', '.join(map(str, outputs.values()))}", counts)
 
     link = None if inputs else f"[{source.place}](https://huggingface.co/datasets/{source.place})"
     title, licence = f"Prepared {FORMATS[config.format].title} problems", config.license or source.licence()
     publish(title, config.command, list(outputs.values()), inputs, config.push_to_hub, licence, link)
+
+
+async def _description(service: AbstractAsyncContextManager[ExecutionService]) -> dict[str, Any]:
+    async with service as opened:
+        return await opened.describe()
 
 
 def _place_and_mark(line: Record) -> tuple[int, bool]:
@@ -271,10 +277,13 @@ def _place_and_mark(line: Record) -> tuple[int, bool]:
 
 
 class Preparation:
-    """One run over the rows of a source. ``log`` holds the outcomes of verification, ``generated`` more tests."""
+    """One run over the rows of a source."""
 
-    def __init__(self, config: TacoConfig | ImportConfig, log: RecordFile, generated: RecordFile | None):
-        self._config, self._log, self._generated = config, log, generated
+    _log: RecordFile
+    _generated: RecordFile | None
+
+    def __init__(self, config: TacoConfig | ImportConfig):
+        self._config = config
         self._rules, self.prompts = config.rules, config.prompt_set()
         self._known = KnownProblems(config.near_duplicates)
         self._near_duplicates: list[Record] = []
@@ -284,6 +293,15 @@ class Preparation:
             self._special = [marked for _, marked in sorted(listed)]
         self.ids: list[Any] = []
         """Of the rows, as far as they are read."""
+
+    def keep_in(self, log: RecordFile, generated: RecordFile | None) -> None:
+        """``log`` holds the outcomes of verification, ``generated`` more tests."""
+        self._log, self._generated = log, generated
+
+    def has_programs(self) -> bool:
+        """Whether a row has a reference solution, which may have to be run. Reads and checks them all."""
+        rows = progress_bar(iterable=self._rows(Counter(), quiet=True), desc="checking", unit=" rows")
+        return sum(not is_prepared(row) and bool(taco_rows.references(row)) for row in rows) > 0
 
     def _rows(self, counts: Counter[str], quiet: bool = False) -> Iterator[Record]:
         """All rows as raw ones of TACO, checked; invalid ones are counted when they may be skipped."""

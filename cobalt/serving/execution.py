@@ -16,7 +16,6 @@ from cobalt.errors import InfraError, InputError, SetupError, first_line
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.sandbox.checkers import checker_identity, read_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
-from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.results import Output
 from cobalt.serving.app_settings import ExecutorConfig, parse_arguments
 from cobalt.serving.handles import cluster_address
@@ -124,11 +123,6 @@ def executor_args(config: ExecutionConfig) -> dict[str, Any]:
     if "checker" in given:
         raise InputError("--executor_args: the checker has a flag of its own, --checker")
     return given
-
-
-def limits_of(config: ExecutionConfig) -> dict[str, Any]:
-    """Those of ``executor_args`` that decide verdicts."""
-    return {name: value for name, value in executor_args(config).items() if name in vars(Limits())}
 
 
 def service_of(config: ExecutionConfig) -> AbstractAsyncContextManager["ExecutionService"]:

@@ -49,6 +49,10 @@ class FakeService:
 
     def __init__(self) -> None:
         self.runs: list[str] = []
+        self.execution: dict[str, Any] = {"checker": "exact"}
+
+    async def describe(self) -> dict[str, Any]:
+        return self.execution
 
     async def run(self, code: str | None, tests: TestCases) -> ExecutionResult:
         assert code is not None

@@ -29,15 +29,16 @@ def ids(path: Path) -> list[object]:
     return [row["id"] for row in read_rows(path)]
 
 
-def test_what_other_limits_decided_is_not_taken_over(
-    tmp_path: Path, service: FakeService, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """More sandboxes decide nothing."""
-    rows = [problem(0, "right")]
-    assert prepare(tmp_path, rows, "--executor_args", "cpu_limit_s=1") == 0
-    assert prepare(tmp_path, rows, "--executor_args", "cpu_limit_s=1 workers=2") == 0
-    assert prepare(tmp_path, rows) == 2
-    assert "limits" in capsys.readouterr().err
+def test_outcomes_of_another_executor_are_not_taken_over(tmp_path: Path, service: FakeService, capsys) -> None:
+    rows, app = [problem(0, "right")], ("--executor", "serve")
+    service.execution = {"checker": "lcb", "cpu_limit_s": 1.0}
+    assert prepare(tmp_path, rows, *app) == 0
+    assert json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["origin"]["checker"] == "lcb"
+    assert prepare(tmp_path, rows, *app) == 0
+    service.execution = {"checker": "lcb", "cpu_limit_s": 4.0}
+    assert prepare(tmp_path, rows, *app) == 2
+    assert "execution: {'checker': 'lcb', 'cpu_limit_s': 1.0} -> " in one_complaint(capsys)
+    assert len(service.runs) == 1
 
 
 def test_problems_without_a_passing_solution_among_sixteen_are_dropped(tmp_path: Path, service: FakeService) -> None:
@@ -213,6 +214,7 @@ def test_another_input_is_refused_before_it_is_run_and_drops_no_outcome(
 def test_prepared_rows_pass_through_unrun(tmp_path: Path, service: FakeService) -> None:
     assert prepare(tmp_path / "fresh", [problem("new", "right")]) == 0
     service.runs.clear()
+    del service.execution  # it is not even asked
     released = {**read_rows(tmp_path / "fresh" / "out.jsonl")[0], "id": "old", "extra": 1}
     assert prepare(tmp_path / "released", [released]) == 0
     assert read_rows(tmp_path / "released" / "out.jsonl") == [released] and service.runs == []
