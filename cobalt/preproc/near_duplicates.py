@@ -56,11 +56,18 @@ def runs(text: str, words: int) -> set[str]:
 
 
 def tests_in(row: Mapping[str, Any]) -> list[TestCases]:
-    """The tests of a problem, or of a TACO row in the likeliest reading."""
+    """The tests of a problem, or of a TACO row in the likeliest reading. Generated ones are not its own."""
+    flags = taco_rows.generated_of(row)
+    own = [place for place, is_generated in enumerate(flags or ()) if not is_generated]
     if taco_rows.is_prepared(row):
+        if flags:
+            return [tests_of(row, "test_cases").select(own)]
         return [tests_of(row, name) for name in taco_rows.TEST_FIELDS if row.get(name)]
     starter_code = text_of(row, "starter_code", optional=True)
-    readings = taco_rows.readings_of(taco_rows.parsed(row.get("input_output")), starter_code)
+    tests = taco_rows.parsed(row.get("input_output"))
+    if flags:
+        tests = {**tests, **{name: [tests[name][place] for place in own] for name in taco_rows.COLUMNS}}
+    readings = taco_rows.readings_of(tests, starter_code)
     return [] if isinstance(readings, str) else readings[:1]
 
 

@@ -343,9 +343,9 @@ class Preparation:
             counts[FOREIGN] = counts[PREPARED]
 
     def _completed(self, row: Record) -> Record:
-        """The row with the tests that were generated for it."""
+        """The row with the tests that were generated for it. A near duplicate got none, or in an earlier run alone."""
         made = None if self._generated is None else self._generated.get(row["id"], row_hash(row))
-        if made is None:
+        if made is None or self._known.match(row):
             return row
         if made["infra_error"]:
             return {**row, "left_out": INFRA, "infra_error": made["infra_error"]}

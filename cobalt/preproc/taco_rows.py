@@ -23,6 +23,7 @@ from cobalt.records.jsonl import LongInteger, Record, load_json, missing_fields
 from cobalt.sandbox.checkers import usable_tests
 from cobalt.sandbox.tests import OPTIONS
 
+COLUMNS = ("inputs", "outputs")
 TEST_FIELDS = ("test_cases", "public_test_cases", "hidden_test_cases")
 RAW_FIELDS = ("id", "question", "difficulty", "input_output", "solutions")
 PREPARED_FIELDS = ("id", "question", "difficulty", "instruction", *TEST_FIELDS)
@@ -111,18 +112,31 @@ def refuse_unusable(row: Record) -> None:
     split_of(row)
     if not isinstance(row.get(SEVERAL_ANSWERS), bool | None):
         raise ValueError(f"field '{SEVERAL_ANSWERS}' must be true or false")
-    if not is_prepared(row):
+    if is_prepared(row):
+        for field in TEST_FIELDS:
+            tests_of(row, field)
+    else:
         _refuse_other_types(row)
+    generated_of(row)
+
+
+def generated_of(row: Mapping[str, Any]) -> list[bool] | None:
+    """Which tests of a row or problem are generated, of ``input_output`` or ``test_cases``; None: it does not say.
+
+    Raises ``ValueError`` for anything but a flag for each test.
+    """
     flags, number = None, 0
     if is_prepared(row):
-        all_tests, *_ = [tests_of(row, field) for field in TEST_FIELDS]
-        flags, number = row.get(GENERATED), len(all_tests)
-    elif isinstance(tests := row["input_output"], str | Mapping) and GENERATED in tests:  # others are not parsed twice
+        flags = row.get(GENERATED)
+        number = 0 if flags is None else len(tests_of(row, "test_cases"))
+    elif isinstance(tests := row.get("input_output"), str | Mapping) and GENERATED in tests:  # no other is parsed twice
         tests = parsed(tests)
-        if isinstance(tests, Mapping) and tests.get("fn_name") and isinstance(tests.get("inputs"), list):
+        has_pairs = isinstance(tests, Mapping) and all(isinstance(tests.get(name), list) for name in COLUMNS)
+        if has_pairs and tests.get("fn_name"):
             flags, number = tests.get(GENERATED), len(tests["inputs"])
     if flags is not None and not (isinstance(flags, list) and [bool] * number == list(map(type, flags))):
         raise ValueError(f"field '{GENERATED}' must be a list of true and false, one for each test")
+    return flags
 
 
 def _refuse_other_types(row: Record) -> None:

@@ -215,6 +215,32 @@ def test_mbpp_of_evalplus_has_inputs_and_asserts_in_its_prompt(tmp_path: Path) -
     assert counts[f"dropped: {asserts.NO_TEST}"] == 1
 
 
+def test_near_duplicates_are_found_by_tests_that_are_not_generated(tmp_path: Path) -> None:
+    """Whether an earlier run generated some or not."""
+    shown = "".join(f"assert widest([({n}, {3 * n})]) == {2 * n}\n" for n in range(5, 8))
+    plus = {"task_id": 8, "prompt": f'"""\n{TASK}\n{shown}"""\n', "canonical_solution": RIGHT}
+    plus |= {"base_input": [[[[1, n]]] for n in range(2, 11)], "entry_point": "widest"}
+    kept = mbpp(task_id=9, test_list=[f"assert widest([(1, {n})]) == {n - 1}" for n in (40, 50)])
+    source = write_rows(tmp_path / "in.jsonl", [mbpp(), plus, kept])
+    records, _ = imported("mbpp", source)
+    assert len(records) == 3 and all(True in record["generated"] for record in records)
+    others = {f"[[0, {n}]]": str(n) for n in range(100, 116)}
+    twins = []
+    for own in (
+        {"[[1, 4], [2, 3]]": "3", "[[0, 9]]\n2": "9", "[[3, 3]]\n1": "1"},
+        {f"[[{n}, {3 * n}]]": str(2 * n) for n in range(5, 8)},
+    ):
+        tests = {"fn_name": "f", "inputs": [*own, *others], "outputs": [*own.values(), *others.values()]}
+        twins.append({"id": len(twins), "question": "Unlike.", "input_output": tests})
+    flags = ("--near_duplicates", write_rows(tmp_path / "test.jsonl", twins))
+    for name in ("out.jsonl", "out.jsonl.manifest.json"):
+        (tmp_path / name).unlink()
+    assert [record["id"] for record in imported("mbpp", source, *flags)[0]] == ["mbpp-9"]
+    (tmp_path / "prepared").mkdir()
+    source = write_rows(tmp_path / "prepared" / "in.jsonl", [records[0], records[2]])
+    assert [record["id"] for record in imported("taco", source, *flags)[0]] == ["mbpp-9"]
+
+
 def test_leetcode_has_keyword_arguments_in_order_and_any_order_of_results(tmp_path: Path) -> None:
     ((record,), counts) = imported("leetcode", write_rows(tmp_path / "in.jsonl", [leetcode()]))
     tests = TestCases.parse(record["test_cases"])
