@@ -31,7 +31,7 @@ LEAST_SHARE, LEAST_SHARE_OF_NAMESAKES = 0.5, 0.25
 LEAST_COMMON = {STATEMENT: 1, TESTS: 3, PROGRAM: 1, WORDS: 3, NAME: 1}
 """With fewer in common, a share of little would be chance."""
 MOST_HAVING, MOST_SHARE_HAVING = 3, 0.02
-"""A run of 3 words that more test problems have, by number and by share, is a phrase of all of them."""
+"""A run of 3 words that more test statements have, by number and by share, is a phrase of all of them."""
 MOST_PROGRAMS = 16
 LEAST_NODES = 30
 """Of a syntax tree. Smaller programs, such as the length of a list, solve many problems."""
@@ -134,10 +134,11 @@ class Overlaps:
             self.having.setdefault(feature, []).append(number)
         self._sizes[number] = len(features)
 
-    def forget_phrases(self) -> None:
-        """Of features that many problems have, no one counts."""
-        most = max(MOST_HAVING, MOST_SHARE_HAVING * len(self._sizes))
-        self._phrases = {feature for feature, numbers in self.having.items() if len(numbers) > most}
+    def forget_phrases(self, different: set[int]) -> None:
+        """Of features that many of the ``different`` problems have, no one counts."""
+        most = max(MOST_HAVING, MOST_SHARE_HAVING * len(different))
+        having = self.having.items()
+        self._phrases = {feature for feature, numbers in having if len(different.intersection(numbers)) > most}
         for feature in self._phrases:
             for number in self.having.pop(feature):
                 self._sizes[number] -= 1
@@ -159,16 +160,18 @@ class KnownProblems:
     def __init__(self, paths: Iterable[Path]):
         self._problems: list[tuple[str, Any]] = []
         self._overlaps = {rule: Overlaps(least) for rule, least in LEAST_COMMON.items()}
+        statements: dict[bytes, int] = {}  # a file and its perturbed copy hold the same ones
 
         def add(row: Record) -> None:
             for rule, features in features_of(row).items():
                 self._overlaps[rule].add(len(self._problems), features)
+            statements.setdefault(_hash(" ".join(row["question"].split())), len(self._problems))
             self._problems.append((path.name, row["id"]))
 
         for path in paths:
             for _ in read_jsonl(path, ("id", "question"), parse=add):
                 pass
-        self._overlaps[WORDS].forget_phrases()
+        self._overlaps[WORDS].forget_phrases(set(statements.values()))
 
     def match(self, row: Record) -> Match | None:
         """The test problem that shares most with a TACO row or a problem, by the first rule that finds one."""

@@ -90,6 +90,15 @@ def test_what_is_only_alike_stays(known, changed):
     assert known.match(row(**changed)) is None
 
 
+def test_copies_of_a_test_set_make_no_phrases(tmp_path):
+    """As an evaluation set beside its perturbed versions."""
+    paths = [tmp_path / f"{n}.jsonl" for n in range(5)]
+    for path in paths:
+        write_jsonl(path, [row("x")])
+    reworded = {"question": "Find the widest gap between neighbours of a sorted array."}
+    assert KnownProblems(paths).match(row(**OTHER | reworded)).rule == "words"
+
+
 def test_prepared_problems_are_compared_with_raw_rows(tmp_path):
     tests = TestCases(tuple(f"{n} 1\n" for n in range(8)), tuple(f"{n + 1}\n" for n in range(8)))
     parts = {
