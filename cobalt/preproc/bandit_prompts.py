@@ -107,7 +107,10 @@ def main(config: BanditPromptsConfig) -> None:
         tell_other_origin(config.input_file, model_id=model_identity(config.model_name))
     if config.perturbed_file is not None:
         tell_other_origin(config.perturbed_file, model_id=origin.get("model_id"), checker=origin.get("checker"))
-    wording = Wording(config.prompts_or_none(inputs))
+    prompts = config.prompts_or_none(inputs)
+    if config.hide_expected and prompts and not prompts.feedback.rstrip().endswith("{feedback}"):
+        raise InputError("--hide_expected: it would also hide the text that the prompt set has after '{feedback}'")
+    wording = Wording(prompts)
     stats = SetStats()
 
     names = [*BanditConfig.__dataclass_fields__, "reward_tests", "weak_tests", "perturbed_ratio"]

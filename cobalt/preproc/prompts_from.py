@@ -21,6 +21,7 @@ from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import OptionalInputFile, OutputFile, ReadConfig
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
+from cobalt.preproc.asserts import text_of
 from cobalt.prompts import (
     ALL_PASSED_START,
     COBALT,
@@ -99,14 +100,19 @@ class Derivation:
         if "conversations" not in row and "conversation" not in row:
             raise ValueError("missing field 'conversations' (trajectories) or 'conversation' (bandit prompts)")
         try:
-            for messages in row["conversations"] if "conversations" in row else [row["conversation"]]:
+            results_TN = row.get("public_exec_results", ())
+            for n, messages in enumerate(row["conversations"] if "conversations" in row else [row["conversation"]]):
                 self.conversations += 1
                 self._wording.see(messages)
                 self._see_problem(row, messages[1]["content"])
-                for answer, shown in zip(messages[2::2], messages[3::2], strict=False):
+                for turn, (answer, shown) in enumerate(zip(messages[2::2], messages[3::2], strict=False)):
                     lead, marker, rest = shown["content"].partition(FEEDBACK_MARKER)
                     if not marker:
                         raise ValueError(f"a feedback message lacks the line '{FEEDBACK_MARKER}'")
+                    result = results_TN[turn][n] if turn < len(results_TN) else {"passing": []}
+                    failed = result["passing"].index(False) if False in result["passing"] else None
+                    if failed is not None and rest.strip().startswith(f"{result['feedback'][failed].strip()}\n"):
+                        raise ValueError("a message has text after the feedback: write this set by hand")
                     passed = rest.strip().startswith(ALL_PASSED_START)
                     template = f"{lead}{marker}{_space_before(rest)}{{feedback}}"
                     self._wording.add("passed" if passed else "feedback", template)
@@ -116,11 +122,11 @@ class Derivation:
                         and not of_a_program
                     ):
                         self._wording.add("no_program", rest.strip())
-        except (TypeError, KeyError, IndexError) as error:
+        except (AttributeError, TypeError, KeyError, IndexError) as error:
             raise ValueError(f"no readable conversations ({type(error).__name__}: {error})") from None
 
     def _see_problem(self, row: Record, content: str) -> None:
-        question = (row.get("question") or "").strip()
+        question = text_of(row, "question", optional=True).strip()
         lead, marker, rest = content.partition(PROBLEM_MARKER)
         if question and question in content:
             template = content.replace(question, "{question}", 1)
@@ -134,7 +140,7 @@ class Derivation:
             return
         # Placeholders for what belongs to the problem; the text up to the marker, if there is one, is left alone.
         lead, marker, rest = template.partition(PROBLEM_MARKER) if PROBLEM_MARKER in template else ("", "", template)
-        if starter_code := (row.get("starter_code") or "").strip():
+        if starter_code := text_of(row, "starter_code", optional=True).strip():
             rest = rest.replace(starter_code, "{starter_code}")
         rest = re.sub(rf"\b{re.escape(fn_name)}\b", "{fn_name}", rest)
         self._call_templates.add(f"{lead}{marker}{rest}")

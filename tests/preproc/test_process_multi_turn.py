@@ -3,6 +3,7 @@
 import json
 import re
 import weakref
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tokenizers_for_tests import make_tokenizer
 from cobalt.bandit.builder import BanditConfig, cut_overlong, plan_problem
 from cobalt.bandit.evaluated import parse_problem
 from cobalt.preproc import bandit_prompts
-from cobalt.prompts import feedback_message, prompt_tokens
+from cobalt.prompts import COBALT, feedback_message, prompt_tokens
 from cobalt.records import TestCases
 
 COMMAND = "process_multi_turn_taco"
@@ -279,6 +280,15 @@ def test_the_expected_output_may_be_hidden_in_contexts(tmp_path: Path, model: Pa
     shown = build([evaluated("a", IMPROVING)], tmp_path / "all", model)
     assert any("Expected Output" in record["conversation"][-1]["content"] for record in shown)
     assert [record["turn"] for record in shown] == [record["turn"] for record in records]
+
+
+def test_no_text_of_the_prompt_set_is_hidden_with_it(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
+    prompts = {**asdict(COBALT), "feedback": f"{COBALT.feedback}\nNow go on."}
+    (tmp_path / "set.json").write_text(json.dumps(prompts))
+    flags = ("-i", source, "-o", tmp_path / "out.jsonl", "--model_name", model, "--prompts", tmp_path / "set.json")
+    assert run_command("process_multi_turn_taco", *flags, "--hide_expected") == 2
+    assert "--hide_expected: it would also hide the text" in one_complaint(capsys)
 
 
 def answer(name: str) -> str:

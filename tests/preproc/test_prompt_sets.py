@@ -96,6 +96,25 @@ def test_no_set_is_derived_from_two(tmp_path: Path, field: str) -> None:
         derive(tmp_path, {"id": 0, "instruction": "x"})
 
 
+def test_no_set_is_derived_where_text_follows_the_feedback(tmp_path: Path) -> None:
+    """No placeholder can be put there: the value of an expected output may have lines of any kind."""
+    row = trajectories(replace(OTHER, feedback=f"{OTHER.feedback}\nNow go on."), "a")
+    results = [{"passing": [True, False], "feedback": ["Input:\n1", WRONG]}, *[{"passing": [True]}] * 2]
+    row["public_exec_results"] = [[result] * 2 for result in results]
+    with pytest.raises(InputError, match="line 1: a message has text after the feedback"):
+        derive(tmp_path, row)
+    row["conversations"] = trajectories(OTHER, "a")["conversations"]
+    assert derive(tmp_path, row).feedback == OTHER.feedback
+
+
+@pytest.mark.parametrize("field", ["question", "starter_code"])
+def test_a_row_with_another_type_is_named(tmp_path: Path, field: str) -> None:
+    with pytest.raises(InputError, match=f"line 1: field '{field}' must be a text"):
+        derive(tmp_path, {**trajectories(OTHER, "a", "solve"), field: 5})
+    with pytest.raises(InputError, match="line 1: no readable conversations"):
+        derive(tmp_path, {"conversation": [{"role": "user", "content": None}] * 4})
+
+
 def text_of(**changes: object) -> str:
     return json.dumps({**asdict(OTHER), **changes})
 
