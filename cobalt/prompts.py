@@ -229,14 +229,14 @@ def feedback_message(feedback: str, prompts: PromptSet = COBALT) -> dict[str, st
     return {"role": "user", "content": _filled(template, feedback=feedback)}
 
 
-def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
-    """What a network reads of a conversation before it answers, as token ids.
+def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]], **template: Any) -> list[int]:
+    """What a network reads of a conversation before it answers, as token ids. ``template``: of the chat template.
 
     The assistant's message, if it is the last one, is the answer's beginning: the network goes on with it.
     """
     begun = messages[-1]["role"] == "assistant"
-    how = {"add_generation_prompt": not begun, "continue_final_message": begun}
-    return tokenizer.apply_chat_template(list(messages), **how, tokenize=True, return_dict=False)
+    how = {"add_generation_prompt": not begun, "continue_final_message": begun, "tokenize": True, "return_dict": False}
+    return tokenizer.apply_chat_template(list(messages), **{**template, **how})
 
 
 def feedback_of_message(content: str) -> str | None:

@@ -48,7 +48,7 @@ from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording
 from cobalt.records import TestCases, dump_line, read_jsonl, write_lines
 from cobalt.records.identity import model_identity, refuse_missing_model
-from cobalt.records.jsonl import InvalidLines, Record, naming, refuse_half_characters
+from cobalt.records.jsonl import InvalidLines, Record, checked_object, naming, refuse_half_characters
 from cobalt.records.manifest import check_paths, origin_of, recorded_run, tell_other_origin
 
 BATCH_PROBLEMS = 64
@@ -74,6 +74,8 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig, BanditConfig)
     """Most examples of one context, each with other answers, the first in the file; of rft and dpo."""
     model_name: OptionalModelName = None
     """Model name or directory whose tokenizer measures prompts; default: the model in the manifest of the input."""
+    apply_chat_template_kwargs: str | None = None
+    """JSON for the chat template, as the model is served: {"enable_thinking": false}."""
     reward_tests: Literal["all", "hidden"] = "all"
     """Tests that score responses and give the pass rates: all of a problem, or those that no feedback shows."""
     weak_tests: Share = 0.0
@@ -102,7 +104,8 @@ def main(config: BanditPromptsConfig) -> None:
     model_name = config.model_name or origin.get("model")
     if model_name is None:
         raise InputError(f"--model_name is needed: no manifest of {config.input_file} names the model that wrote it")
-    counter = PromptCounter(load_tokenizer(model_name))
+    template = template_arguments(config.apply_chat_template_kwargs)
+    counter = PromptCounter(load_tokenizer(model_name), **template)
     if config.model_name is not None:
         tell_other_origin(config.input_file, model_id=model_identity(config.model_name))
     if config.perturbed_file is not None:
@@ -204,6 +207,14 @@ def load_tokenizer(model_name: str, setting: str = "--model_name ", **options: A
     return tokenizer
 
 
+def template_arguments(text: str | None) -> dict[str, Any]:
+    """Arguments of a chat template from their JSON. Raises ``InputError`` for anything but an object."""
+    try:
+        return {} if text is None else checked_object(json.loads(text))
+    except ValueError as error:
+        raise InputError(f"apply_chat_template_kwargs: {error}") from None
+
+
 class PromptCounter:
     """Counts the tokens of ``tokenizer.apply_chat_template(prompt, add_generation_prompt=True)``.
 
@@ -215,8 +226,8 @@ class PromptCounter:
 
     @property
     def fingerprint(self) -> str:
-        """Names the tokenizer by its vocabulary and chat template, wherever it lies."""
-        parts = [self._tokenizer.get_vocab(), self._tokenizer.chat_template]
+        """Names the tokenizer by its vocabulary and chat template, with arguments, wherever it lies."""
+        parts = [self._tokenizer.get_vocab(), self._tokenizer.chat_template, *filter(None, [self._template])]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
     def count(self, prompts: Sequence[Conversation]) -> list[int]:

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, ModelName, Positive
 from cobalt.errors import InputError, SetupError, first_line
-from cobalt.preproc.bandit_prompts import load_tokenizer
+from cobalt.preproc.bandit_prompts import load_tokenizer, template_arguments
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import changes, file_sha256, read_manifest, refuse_unwritable, tell_other_origin
@@ -34,7 +34,10 @@ from cobalt.training.processes import train_in_processes
 CHECKPOINT = "checkpoint-{}"
 """Folder of a step, as Hugging Face's trainer names it."""
 PAIRS = "train_batch_size"
-"""The one setting that is not TRL's: pairs in a step."""
+"""Pairs in a step."""
+TEMPLATE = "apply_chat_template_kwargs"
+"""Arguments of the chat template, as JSON."""
+NOT_TRLS = (PAIRS, TEMPLATE)
 GPU = {
     PAIRS: "32",
     "learning_rate": "1e-6",
@@ -83,8 +86,9 @@ class DpoConfig(CommandConfig):
     """Train on pairs of a passing and a failing stored answer to one context.
 
     The recipe scripts/train_dpo.sh runs it. SETTINGS are those of TRL's DPOConfig as NAME=VALUE, such as beta=0.1
-    learning_rate=1e-6 num_train_epochs=1 max_steps=100 save_steps=50, and train_batch_size=N, the pairs in a step. The
-    last two checkpoints stay, with save_total_limit=0 all.
+    learning_rate=1e-6 num_train_epochs=1 max_steps=100 save_steps=50, train_batch_size=N, the pairs in a step, and
+    apply_chat_template_kwargs=JSON, as the model was served. The last two checkpoints stay, with save_total_limit=0
+    all.
     """
 
     model: ModelName
@@ -123,11 +127,12 @@ def main(config: DpoConfig) -> None:
         print(json.dumps(described, indent=2), flush=True)
     if config.preset == "gpu":
         refuse_missing_gpus(config.n_gpus)  # else TRL's own complaint would come first
-    arguments = parsed({name: value for name, value in settings.items() if name != PAIRS}, config.output_dir)
+    arguments = parsed({name: value for name, value in settings.items() if name not in NOT_TRLS}, config.output_dir)
     refuse_unwritable(config.output_dir)
     refuse_unusable_loggers(list(config.loggers))
     tokenizer, most = load_tokenizer(config.model), arguments.max_length
-    pairs, left_out = encoded_pairs(config.train_file, tokenizer, most)
+    template = template_arguments(settings.get(TEMPLATE))
+    pairs, left_out = encoded_pairs(config.train_file, tokenizer, most, **template)
     if left_out:
         told = f"{left_out} pairs of {config.train_file} are left out: more than max_length={most} tokens"
         print(f"cobalt: {told}", file=sys.stderr, flush=True)
@@ -171,7 +176,7 @@ def main(config: DpoConfig) -> None:
         work = {
             "model": config.model,
             "pairs": data,
-            "settings": {name: value for name, value in settings.items() if name != PAIRS} | own,
+            "settings": {name: value for name, value in settings.items() if name not in NOT_TRLS} | own,
             "folder": str(folder),
             "checkpoint": str(folder / CHECKPOINT.format(begun)) if begun else None,
         }
@@ -223,8 +228,10 @@ def parsed(settings: Mapping[str, Any], folder: str | Path) -> Any:
         raise InputError(first_line(error)) from None
 
 
-def encoded_pairs(path: Path, tokenizer: Any, most: int) -> tuple[list[dict[str, list[int]]], int]:
+def encoded_pairs(path: Path, tokenizer: Any, most: int, **template: Any) -> tuple[list[dict[str, list[int]]], int]:
     """Pairs as TRL's collator reads them, and how many were left out: one of their answers has no room.
+
+    ``template``: of the chat template.
 
     Raises ``InputError``.
     """
@@ -232,7 +239,9 @@ def encoded_pairs(path: Path, tokenizer: Any, most: int) -> tuple[list[dict[str,
 
     pairs, count = [], 0
     for row in read_rows(path, Pair, unique=None):
-        chosen, rejected = (encode(tokenizer, row.conversation, text) for text in (row.chosen, row.rejected))
+        chosen, rejected = (
+            encode(tokenizer, row.conversation, text, **template) for text in (row.chosen, row.rejected)
+        )
         if len(chosen.prompt) + max(len(chosen.response), len(rejected.response)) <= most:
             ids = {"prompt_ids": chosen.prompt, "chosen_ids": chosen.response, "rejected_ids": rejected.response}
             pairs.append(ids)

@@ -57,6 +57,7 @@ Common settings (verl/config/rft holds ours, docs/training.md explains them):
   data.train_batch_size=N                        examples in a step
   data.max_length=N                              tokens of an example; longer ones are left out
   data.max_token_len_per_gpu=N                   tokens of a micro-batch
+  +data.apply_chat_template_kwargs.NAME=VALUE    as the model was served: enable_thinking=false
   optim.lr=X                                     learning rate
   trainer.total_epochs=N                         or trainer.total_training_steps=N
   trainer.save_freq=N                            steps between checkpoints, or after_each_epoch
@@ -78,8 +79,7 @@ NEEDED = {
 IGNORED = (
     *("data.messages_key", "data.tools_key", "data.enable_thinking_key", "data.enable_thinking_default"),
     *("data.truncation", "data.balance_dp_token", "data.train_max_samples", "data.val_max_samples", "data.use_shm"),
-    *("data.apply_chat_template_kwargs", "data.ignore_input_ids_mismatch"),
-    *("engine.entropy_checkpointing", "engine.entropy_from_logits_with_chunking"),
+    *("data.ignore_input_ids_mismatch", "engine.entropy_checkpointing", "engine.entropy_from_logits_with_chunking"),
     *("model.mtp.enable_train", "trainer.balance_batch"),
 )
 """Settings that have no effect with our data set and engine, so that others than veRL's defaults are refused."""

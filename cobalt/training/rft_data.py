@@ -29,10 +29,10 @@ class Example(Prompt):
     response: Annotated[str, MinLen(1)]
 
 
-def encode(tokenizer: Any, messages: Sequence[Any], response: str) -> Tokens:
-    """A context as engines read it, and the response as they sample it."""
+def encode(tokenizer: Any, messages: Sequence[Any], response: str, **template: Any) -> Tokens:
+    """A context as engines read it, and the response as they sample it. ``template``: of the chat template."""
     ids = tokenizer.encode(response, add_special_tokens=False)
-    return Tokens(prompt_tokens(tokenizer, messages), [*ids, tokenizer.eos_token_id])
+    return Tokens(prompt_tokens(tokenizer, messages, **template), [*ids, tokenizer.eos_token_id])
 
 
 class StoredAnswers(Dataset):
@@ -42,7 +42,8 @@ class StoredAnswers(Dataset):
         """``parquet_files``: JSONL files of ``Example``. Raises ``InputError``."""
         paths = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
         rows = [row for path in paths for row in read_rows(path, Example, unique=None)]
-        encoded = [encode(tokenizer, row.conversation, row.response) for row in rows]
+        template = config.apply_chat_template_kwargs or {}
+        encoded = [encode(tokenizer, row.conversation, row.response, **template) for row in rows]
         self.tokens = [each for each in encoded if len(each.prompt) + len(each.response) <= config.max_length]
         self.left_out = len(encoded) - len(self.tokens)
 

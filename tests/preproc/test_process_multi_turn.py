@@ -11,7 +11,7 @@ from commands import one_complaint, read_rows, run_command, write_rows
 from evaluated import evaluated
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers_for_tests import make_tokenizer
+from tokenizers_for_tests import CHATML, make_tokenizer
 
 from cobalt.bandit.builder import BanditConfig, cut_overlong, plan_problem
 from cobalt.bandit.evaluated import parse_problem
@@ -280,6 +280,17 @@ def test_the_expected_output_may_be_hidden_in_contexts(tmp_path: Path, model: Pa
     shown = build([evaluated("a", IMPROVING)], tmp_path / "all", model)
     assert any("Expected Output" in record["conversation"][-1]["content"] for record in shown)
     assert [record["turn"] for record in shown] == [record["turn"] for record in records]
+
+
+def test_prompts_are_measured_as_they_are_served(tmp_path: Path) -> None:
+    make_tokenizer(f"{CHATML}{{{{ end }}}}").save_pretrained(tmp_path)
+    flags, turns = ("--max_prompt_tokens", 1000, "--apply_chat_template_kwargs"), []
+    for name, end in (("short", ""), ("long", "a b " * 1000)):
+        records = build([evaluated("a", IMPROVING)], tmp_path / name, tmp_path, *flags, json.dumps({"end": end}))
+        turns.append({record["turn"] for record in records})
+    assert turns == [{0, 1, 2, 3}, {0}]
+    contents = [manifest(tmp_path / name)["content"]["tokenizer"] for name in ("short", "long")]
+    assert contents[0] != contents[1]
 
 
 def test_no_text_of_the_prompt_set_is_hidden_with_it(tmp_path: Path, model: Path, capsys) -> None:

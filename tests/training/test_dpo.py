@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from datasets import Dataset
 from killed_recipes import killed_and_resumed
 from online_parts import MODEL, ROOT
 from torch.nn.functional import logsigmoid
@@ -52,9 +53,28 @@ def test_tokens_are_those_that_are_served_and_long_pairs_are_left_out(pairs):
     assert 0 < left_out == sum(length > lengths[3] for length in lengths)
 
 
+def test_prompts_are_rendered_as_they_were_served(pairs, tmp_path, monkeypatch):
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer.chat_template += "{{ end }}"
+    monkeypatch.setattr(dpo, "load_tokenizer", lambda _: tokenizer)
+    begun = []
+
+    def begin(_manifest, _begun, _steps, _worker, work, *_):
+        work = json.loads(work)
+        begun.append((Dataset.load_from_disk(work["pairs"]), work["settings"]))
+
+    monkeypatch.setattr(dpo, "train_in_processes", begin)
+    flags = {"model": str(MODEL), "train_file": pairs, "output_dir": tmp_path / "out", "preset": "cpu"}
+    main(DpoConfig(**flags, settings=('apply_chat_template_kwargs={"end": "So:"}',)))
+    ((found, settings),) = begun
+    assert all(tokenizer.decode(ids).endswith("So:") for ids in found["prompt_ids"])
+    assert dpo.TEMPLATE not in settings, "TRL does not know it"
+
+
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
+        ("apply_chat_template_kwargs=[]", "apply_chat_template_kwargs: expected an object"),
         ("betta=1", "no such setting of TRL's DPOConfig; did you mean beta"),
         ("beta=x", "invalid float"),
         ("beta", "settings are NAME=VALUE"),

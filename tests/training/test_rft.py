@@ -75,6 +75,18 @@ def test_tokens_are_those_that_are_served_and_the_loss_is_on_the_response_and_it
         assert tokens["prompts"].tolist() + tokens["responses"].tolist() == ids
 
 
+def test_prompts_are_rendered_as_they_were_served(examples):
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer.chat_template = QWEN + "{%- if enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{%- endif %}"
+    served = rft(examples, "+data.apply_chat_template_kwargs.enable_thinking=false")
+    (tokens, *_), (other, *_) = (
+        StoredAnswers(str(examples), tokenizer, config.data) for config in (served, rft(examples))
+    )
+    assert tokenizer.decode(tokens["prompts"]).endswith("assistant\n<think>\n\n</think>\n\n")
+    assert tokenizer.decode(other["prompts"]).endswith("assistant\n")
+    assert tokens["responses"].tolist() == other["responses"].tolist()
+
+
 def test_long_examples_are_left_out_and_counted(examples, capsys):
     plan = checked(rft(examples, "data.max_length=180", "data.train_batch_size=4"))
     counts = plan.manifest.counts["train_files"]
