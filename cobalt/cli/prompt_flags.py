@@ -52,12 +52,12 @@ class InstructionCheck:
     """
 
     def __init__(self, prompts: PromptSet, required: bool):
-        self._prompts, self._required = prompts, required
+        self.prompts, self._required = prompts, required
         self._fits: bool | None = True if required else None
 
     def see(self, instruction: str) -> None:
         """Raise ``ValueError`` if this instruction is of another kind than required, or than those before it."""
-        fits = self._prompts.fits(instruction)
+        fits = self.prompts.fits(instruction)
         if self._fits is None:
             self._fits = fits
         elif fits != self._fits:

@@ -19,7 +19,7 @@ from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import ReadConfig, UploadConfig
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.preproc.outputs import publish, refuse_livecodebench
-from cobalt.prompts import PromptSet, Wording, described, first_messages
+from cobalt.prompts import Wording, described, first_messages
 from cobalt.records import read_jsonl, tests_of
 from cobalt.records.jsonl import InvalidLines, Record, naming, refuse_half_characters
 from cobalt.records.manifest import origin_of, recorded_run, tell_other_origin
@@ -77,7 +77,7 @@ def single_turn(config: SingleTurnParquetConfig) -> None:
         extra = {"instruction": instruction, "prev_best_pass_rate": 0.0, "tools_kwargs": tools}
         return _verl_row(row["id"], first_messages(instruction, prompts), tests_text, extra)
 
-    _build(config, "verl_preproc_single_turn", ("id", "instruction", "test_cases"), "id", parse, prompts)
+    _build(config, "verl_preproc_single_turn", ("id", "instruction", "test_cases"), "id", parse, check)
 
 
 def multi_turn(config: MultiTurnParquetConfig) -> None:
@@ -122,9 +122,9 @@ def _build(
     fields: Sequence[str],
     unique: str | None,
     parse: Callable[[Record], VerlRow],
-    prompts: PromptSet | None = None,
+    check: InstructionCheck | None = None,
 ) -> None:
-    """Write both parquet files, both or neither replaced. ``prompts``: what their conversations are to go on with."""
+    """Write both parquet files, both or neither replaced. ``check``: what ``parse`` has seen of their instructions."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -182,8 +182,11 @@ def _build(
         finally:
             for temporary in temporaries.values():
                 temporary.unlink(missing_ok=True)
-        run.counts = dict(counts)
-        run.origin = {**origin, **({} if prompts is None else {"prompts": described(prompts)})}
+        run.counts, run.origin = dict(counts), origin
+        if check is not None:
+            origin |= {} if check.foreign else {"prompts": described(check.prompts)}
+            for path in inputs.values():
+                check.tell(path)
     print_summary(f"veRL data: {config.local_dir}", counts)
     files = list(outputs.values()), list(inputs.values())
     publish("Prompts for GRPO with veRL", f"{command}.py", *files, config.push_to_hub)

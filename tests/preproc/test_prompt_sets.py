@@ -221,6 +221,19 @@ def test_single_turn_parquet_has_the_sets_system_message(tmp_path: Path) -> None
     assert row["prompt"] == first_messages(rows[0]["instruction"], OTHER)
 
 
+def test_instructions_of_no_set_are_told_and_name_none(tmp_path: Path, capsys) -> None:
+    rows = [{"id": 0, "instruction": "my own words", "test_cases": TESTS}]
+    files = []
+    for name in ("train", "val"):
+        files += [f"--{name}_data_file", write_rows(tmp_path / f"{name}.jsonl", rows)]
+    manifest_path(tmp_path / "train.jsonl").write_text(json.dumps({"origin": {"model": "m"}}))
+    assert run_command("verl_preproc_single_turn", *files, "--local_dir", tmp_path) == 0
+    told = capsys.readouterr().err
+    for name in ("train", "val"):
+        assert f"note: the instructions of {tmp_path / name}.jsonl are not of the prompt set that is used" in told
+    assert json.loads(manifest_path(tmp_path / "train.parquet").read_text())["origin"] == {"model": "m"}
+
+
 def test_train_and_validation_prompts_are_of_one_set(tmp_path: Path, capsys) -> None:
     files = []
     for name, prompts in (("train", COBALT), ("val", OTHER)):
