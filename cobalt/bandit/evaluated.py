@@ -87,8 +87,8 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
 
     With ``perturbed`` the feedback came from perturbed tests: the public rates are then ``clean_public_pass_rates``.
     With ``hidden_only`` public tests do not count: pass rates and ``test_cases`` are those of the hidden ones.
-    Raises ``ValueError`` naming id and field for ragged arrays, rates outside [0, 1], unusable tests and feedback of
-    another kind.
+    Raises ``ValueError`` naming id and field for ragged arrays, rates outside [0, 1], unusable tests or none, and
+    feedback of another kind.
     """
     try:
         # Labels that tell of other feedback are refused; released files carry no labels.
@@ -132,7 +132,7 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
             if not is_complete:
                 continue
             # The single-turn results tell whether the first program solved the problem.
-            first_solved, results = None, read.exec_results
+            first_solved, results = None, None if hidden_only else read.exec_results
             if results is not None:
                 result = results[i] if isinstance(results, list) and i < len(results) else None
                 if not isinstance(result, dict) or not isinstance(result.get("passing"), list):
@@ -147,6 +147,8 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
     if hidden_only:
         pairs = set(zip(public.inputs_K, public.outputs_K, strict=True))
         numbers = [k for k, pair in enumerate(zip(tests.inputs_K, tests.outputs_K, strict=True)) if pair not in pairs]
+        if not numbers:
+            raise ValueError(f"problem {row['id']!r}: no hidden test is left to score, each repeats a public one")
         test_cases = tests.select(numbers).to_json()
     return EvaluatedProblem(
         id=row["id"],

@@ -1,5 +1,6 @@
 """Reading evaluated problems: rates, nulls, ragged arrays."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,20 @@ def test_perturbed_rows_use_the_clean_public_rates() -> None:
 def test_what_does_not_fit_is_refused_with_id_and_field(fields: dict, field: str) -> None:
     with pytest.raises(ValueError, match=rf"'p7'.*'{field}'"):
         parse_problem(row(**fields))
+
+
+@pytest.mark.parametrize(("passing", "rate"), [([False, True], 1.0), ([True, True], 0.0)])
+def test_public_tests_do_not_decide_dynamic_sampling_where_they_do_not_count(passing: list[bool], rate: float) -> None:
+    made = row(1, 1, all_pass_rates=[[rate]], public_pass_rates=[[0.5]], exec_results=[{"passing": passing}])
+    assert solved_at_once(parse_problem(made, hidden_only=True)) == (rate == 1)
+
+
+def test_a_problem_without_a_hidden_test_of_its_own_is_refused_where_these_alone_count() -> None:
+    tests = json.loads(json_tests(4))
+    repeated = row(test_cases=json.dumps({name: texts * 2 for name, texts in tests.items()}))
+    assert parse_problem(repeated).test_cases
+    with pytest.raises(ValueError, match="'p7': no hidden test is left to score"):
+        parse_problem(repeated, hidden_only=True)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.0])
