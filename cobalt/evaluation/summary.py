@@ -315,7 +315,12 @@ def render_markdown(
         parts.append(f"Difference to {compared.other} ({compared.problems} common problems), in points")
         parts.append(markdown_table(["Turn", "submitted program", "Pass@1"], rows))
     turns = [f"turn {turn}" for turn in range(summary.turns)]
-    rows = [[f"Pass@{k}", *values(rates_T)] for k, rates_T in summary.pass_at_k.items()]
+    all_problems = summary.pass_at_1[0].problems if summary.pass_at_1 else 0
+    rows = []
+    for k, rates_T in summary.pass_at_k.items():
+        some = rates_T[0].problems  # those with as many samples
+        shown = f"Pass@{k}" if some == all_problems else f"Pass@{k} ({some} of {all_problems} problems)"
+        rows.append([shown, *values(rates_T)])
     parts.append(markdown_table(["", *turns], rows))
     for title, groups in (("Difficulty", summary.by_difficulty), ("Platform", summary.by_platform)):
         rows = [[name, str(rates_T[0].problems), *values(rates_T)] for name, rates_T in groups.items()]

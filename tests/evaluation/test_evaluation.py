@@ -303,6 +303,12 @@ def test_groups_with_fewer_turns_or_samples_have_no_number() -> None:
     assert "| HARD | 1 | 50.0 | – |" in render_markdown("f", {"checker": "exact"}, summary)
 
 
+def test_a_row_over_fewer_problems_says_so() -> None:
+    rows = [scores("a", [[1]] * 4, [[0.0]] * 4), scores("b", [[1]], [[1.0]])]
+    report = render_markdown("f", {"checker": "exact"}, summarise(rows))
+    assert "| Pass@1 | 50.0 |" in report and "| Pass@2 (1 of 2 problems) | 0.0 |" in report
+
+
 def test_comparison_pairs_by_id() -> None:
     better = [scores(n, [[1]] * 4, [[1.0]] * (2 + n % 2) + [[0.0]] * (2 - n % 2)) for n in range(40)]
     base = [scores(n, [[1]] * 4, [[1.0]] * (1 + n % 2) + [[0.0]] * (3 - n % 2)) for n in range(5, 50)]
