@@ -134,8 +134,8 @@ def problem_scores(row: Evaluated) -> ProblemScores:
         len(row.all_pass_rates) - len(valid),
         **{name: tuple(counts_T) for name, counts_T in counts.items()},
         **as_used,
-        difficulty=str(row.difficulty or UNKNOWN),
-        platform=str(row.platform or UNKNOWN),
+        difficulty=UNKNOWN if row.difficulty in (None, "") else str(row.difficulty),
+        platform=UNKNOWN if row.platform in (None, "") else str(row.platform),
     )
 
 

@@ -303,6 +303,12 @@ def test_groups_with_fewer_turns_or_samples_have_no_number() -> None:
     assert "| HARD | 1 | 50.0 | – |" in render_markdown("f", {"checker": "exact"}, summary)
 
 
+@pytest.mark.parametrize(("value", "name"), [(0, "0"), (800, "800"), (None, "unknown"), ("", "unknown")])
+def test_only_what_is_missing_is_unknown(value: Any, name: str) -> None:
+    found = scores("a", [[1]], [[1.0]], difficulty=value, platform=value)
+    assert (found.difficulty, found.platform) == (name, name)
+
+
 def test_a_row_over_fewer_problems_says_so() -> None:
     rows = [scores("a", [[1]] * 4, [[0.0]] * 4), scores("b", [[1]], [[1.0]])]
     report = render_markdown("f", {"checker": "exact"}, summarise(rows))
