@@ -101,6 +101,7 @@ def set_lost_steps_aside(folder: Path, step: int) -> None:
         return
     rows = list(read_jsonl(path, ("step",), unique=None, may_be_empty=True))
     if lost := [row for row in rows if row["step"] > step]:
+        cut_torn_line(folder / LOST_FILE)
         with open(folder / LOST_FILE, "ab") as file:
             file.writelines(map(dump_line, lost))
         write_jsonl(path, [row for row in rows if row["step"] <= step])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import ABOVE
+from cobalt.records import read_jsonl
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -124,12 +125,14 @@ def test_the_bar_shows_none_of_the_steps_that_a_crash_undid(tmp_path):
     lost = [{"step": step, "timing_s/step": 9.0} for step in (1, 2)]
     torn = '{"step": 3, "timing'
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lost) + torn)
+    (tmp_path / "metrics.lost.jsonl").write_text('{"step": 9}\n' + torn)
     resume = "from cobalt.records.training_run import hold_folder, set_lost_steps_aside"
     with_resume = f"{resume}\nwith hold_folder(folder): set_lost_steps_aside(folder, 1); step(2)"
     done, log = run(tmp_path, with_resume)
     assert done.returncode == 0, done.stderr
     assert "2/2" in done.stderr and "seconds per step 2.5" in " ".join(done.stdout.split())
     assert "cobalt: steps 2 to 2 came after the checkpoint" in log
+    assert [row["step"] for row in read_jsonl(tmp_path / "metrics.lost.jsonl", ("step",))] == [9, 2]
 
 
 @pytest.mark.parametrize(
