@@ -138,6 +138,7 @@ def main(config: BanditPromptsConfig) -> None:
                     refuse_half_characters(trajectory.conversation)
                     wording.see(trajectory.conversation)
                 answers = {} if config.purpose == "grpo" else stored_answers(row, problem)
+                refuse_half_characters(*map(asdict, answers.values()))
                 if random.Random(f"{config.seed}-weak-{problem.id}").random() < config.weak_tests:
                     problem = replace(problem, test_cases=TestCases.parse(problem.test_cases).select([0]).to_json())
                 return problem, answers

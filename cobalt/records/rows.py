@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from cobalt.errors import InputError
 from cobalt.extraction import Rule
-from cobalt.records.jsonl import Record, read_jsonl
+from cobalt.records.jsonl import Record, read_jsonl, refuse_half_characters
 from cobalt.sandbox.checkers import usable_tests
 from cobalt.sandbox.tests import TestCases
 
@@ -105,6 +105,11 @@ class Prompt(Row):
 
     id: Any = Field(alias="example_id")
     conversation: Annotated[list[Message], MinLen(1)]
+
+    @model_validator(mode="after")
+    def _tokenizers_take_its_texts(self) -> Self:
+        refuse_half_characters(*(value for _, value in self))
+        return self
 
 
 class Problem(Row):

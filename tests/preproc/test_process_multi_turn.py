@@ -282,6 +282,14 @@ def test_the_expected_output_may_be_hidden_in_contexts(tmp_path: Path, model: Pa
     assert [record["turn"] for record in shown] == [record["turn"] for record in records]
 
 
+def test_no_answer_is_written_that_no_tokenizer_takes(tmp_path: Path, model: Path, capsys) -> None:
+    row = answered("a", ["xy"], [[0.0, 1.0]])
+    row["raw_responses"][1][0] = "```python\nprint('\ud800')\n```"
+    source = write_rows(tmp_path / "in.jsonl", [row])
+    assert run_command(COMMAND, "-i", source, "-o", tmp_path / "o.jsonl", "--model_name", model, "--for", "rft") == 2
+    assert "in.jsonl: line 1: a text cannot be written as UTF-8" in one_complaint(capsys)
+
+
 def test_prompts_are_measured_as_they_are_served(tmp_path: Path) -> None:
     make_tokenizer(f"{CHATML}{{{{ end }}}}").save_pretrained(tmp_path)
     flags, turns = ("--max_prompt_tokens", 1000, "--apply_chat_template_kwargs"), []

@@ -53,6 +53,13 @@ def test_tokens_are_those_that_are_served_and_long_pairs_are_left_out(pairs):
     assert 0 < left_out == sum(length > lengths[3] for length in lengths)
 
 
+@pytest.mark.parametrize("field", ["chosen", "rejected"])
+def test_a_text_that_no_tokenizer_takes_is_named(pairs, field):
+    write_jsonl(pairs, [{**pair(0), field: "\ud800"}])
+    with pytest.raises(InputError, match=r"dpo.jsonl: line 1: "):
+        encoded_pairs(pairs, AutoTokenizer.from_pretrained(MODEL), 1000)
+
+
 def test_prompts_are_rendered_as_they_were_served(pairs, tmp_path, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     tokenizer.chat_template += "{{ end }}"

@@ -75,6 +75,15 @@ def test_tokens_are_those_that_are_served_and_the_loss_is_on_the_response_and_it
         assert tokens["prompts"].tolist() + tokens["responses"].tolist() == ids
 
 
+@pytest.mark.parametrize("field", ["role", "content"])
+def test_a_text_that_no_tokenizer_takes_is_named(examples, field):
+    row = example(0)
+    row["conversation"][1][field] += "\ud800"
+    write_jsonl(examples, [row])
+    with pytest.raises(InputError, match=r"rft.jsonl: line 1: a text cannot be written as UTF-8"):
+        StoredAnswers(str(examples), AutoTokenizer.from_pretrained(MODEL), rft(examples).data)
+
+
 def test_prompts_are_rendered_as_they_were_served(examples):
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     tokenizer.chat_template = QWEN + "{%- if enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{%- endif %}"
