@@ -10,6 +10,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -126,7 +127,9 @@ def _wrong_outputs(
         # Without its last lines; a single line without its last words; one word without its last characters. The same
         # of a list or a text as JSON; nothing else has an end to be cut off.
         if tests.fn_name is not None:
-            value = json.loads(right)
+            value: Any = None
+            with suppress(ValueError, RecursionError):  # a text that is not JSON stands for itself
+                value = json.loads(right)
             ends = range(len(value)) if isinstance(value, list | str) else ()
             shorter = [json.dumps(value[:end], ensure_ascii=False) for end in ends]
         else:

@@ -131,7 +131,7 @@ def test_what_each_kind_makes_of_one_output(kind, outputs, wrong) -> None:
 
 
 def test_outputs_of_calls_stay_json() -> None:
-    tests = make_tests(["[1, 2]", '"ab"', "12"], fn_name="solve")
+    tests = make_tests(["[1, 2]", '"ab"', "12", "no JSON, so it is left alone"], fn_name="solve")
     changes = [perturb(tests, seed, "p", PerturbationSettings("truncated")) for seed in range(60)]
     assert {found[0].outputs_K[0] for found in changes if found} == {"[]", "[1]", '""', '"a"'}
     assert {part.fn_name for found in changes if found for part in found} == {"solve"}
