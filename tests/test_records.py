@@ -68,7 +68,11 @@ TESTS = {"inputs": ["1"], "outputs": ["1"]}
         ({"public_pass_rates": [[1.5]]}, "field 'public_pass_rates'[0][0]: Input should be less than or equal to 1"),
         ({"conversations": [[{"role": "user"}]]}, "field 'conversations'[0][0]['content']: Field required"),
         ({"conversations": []}, "field 'conversations': List should have at least 1 item"),
-        ({"public_pass_rates": []}, "a conversation has more programs than 'public_pass_rates' has turns"),
+        ({"public_pass_rates": []}, "field 'public_pass_rates': List should have at least 1 item"),
+        (
+            {"conversations": [RATES["conversations"][0] * 2]},
+            "a conversation has more programs than 'public_pass_rates'",
+        ),
         ({"public_pass_rates": [[0.5], [1]]}, "a conversation has 1 programs, and 'public_pass_rates' 2 for it"),
         ({"stop_at_success": True, "conversations": [[]]}, "a conversation has 0 programs"),
         ({"hidden_test_cases": "{"}, "field 'hidden_test_cases': tests are not JSON"),

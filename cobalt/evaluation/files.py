@@ -210,6 +210,8 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
         content = read_json(path)
         if content.get("format") != FORMAT:
             raise ValueError(f"its format is {content.get('format')!r}, not '{FORMAT}'")
+        if not content["seeds"]:
+            raise ValueError("it holds no seed")
         for seed, origin in enumerate(content["seeds"]):
             labels = origin.pop("feedback_tests"), origin.pop("feedback_from", None)
             tables = [content[name][seed] for name in ("valid", "excluded", *BY_TURN)]

@@ -188,7 +188,7 @@ class Trajectories(Row):
 class MultiTurn(Trajectories):
     """Trajectories of a problem, ready for the hidden tests."""
 
-    public_pass_rates: Rates
+    public_pass_rates: Annotated[Rates, MinLen(1)]
     """[T][N]"""
     hidden_test_cases: Tests
     public_test_cases: Tests = None  # type: ignore[assignment]  # null is refused, to lack it is not
@@ -219,7 +219,7 @@ class MultiTurn(Trajectories):
 class Evaluated(Trajectories):
     """Trajectories of a problem with the pass rates on its hidden tests."""
 
-    all_pass_rates: Rates
+    all_pass_rates: list[Annotated[list[Rate | None], MinLen(1)]]
     """[N][T]"""
     public_pass_rates: Rates | None = None
     """[T][N] of the feedback's tests; released files may lack it."""

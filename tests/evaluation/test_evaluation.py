@@ -315,6 +315,11 @@ def test_a_row_over_fewer_problems_says_so() -> None:
     assert "| Pass@1 | 50.0 |" in report and "| Pass@2 (1 of 2 problems) | 0.0 |" in report
 
 
+def test_a_sample_without_turns_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"field 'all_pass_rates'\[0\]: "):
+        scores("a", [[]], [[]])
+
+
 def test_comparison_pairs_by_id() -> None:
     better = [scores(n, [[1]] * 4, [[1.0]] * (2 + n % 2) + [[0.0]] * (2 - n % 2)) for n in range(40)]
     base = [scores(n, [[1]] * 4, [[1.0]] * (1 + n % 2) + [[0.0]] * (3 - n % 2)) for n in range(5, 50)]
@@ -385,6 +390,7 @@ def test_counts_are_written_beside_and_stand_for_the_file(made: tuple[Path, Mult
         ("format", "other", "its format is 'other'"),
         ("solved", [[[9, 0, 0, 0]] * 6], "solved are not numbers of samples by turn"),
         ("ids", ["a"], "differ in length"),
+        ("seeds", [], "it holds no seed"),
         ("valid", [], r"no counts file of this version \(.*\); write it anew"),
     ],
 )
