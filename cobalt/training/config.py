@@ -187,7 +187,12 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     with open_dict(config):
         # Ray's processes have the working directory of whoever started Ray: a checkpoint would lie in two folders
         config.trainer.default_local_dir = os.path.abspath(config.trainer.default_local_dir)
-        files = ((model, "path"), (model, "lora_adapter_path"), (config.reward.custom_reward_function, "path"))
+        files = (
+            (model, "path"),
+            (model, "tokenizer_path"),
+            (model, "lora_adapter_path"),
+            (config.reward.custom_reward_function, "path"),
+        )
         for section, name in files:
             if section[name] and os.path.exists(section[name]):
                 section[name] = os.path.abspath(section[name])

@@ -32,6 +32,8 @@ METHODS = {
 }
 """By the manifest's command: what the card says, and its tags."""
 SETTINGS_SUFFIXES = {".json", ".jinja", ".txt", ".model"}
+SHAPE_FILES = {"config.json", "generation_config.json"}
+"""The other files of settings are the tokenizer's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ def merge(config: MergeConfig) -> None:
         start = start_of(manifest)
         if (partial / ADAPTER_FOLDER).is_dir():
             add_adapter(partial, start["lora_alpha"])
-        keep_settings(start["path"], partial)
+        keep_settings(start, partial)
         card = model_card(manifest, step, config.base_model, config.license)
         (partial / CARD_FILE).write_text(card, encoding="utf-8")
     if config.push_to_hub is not None:
@@ -123,19 +125,24 @@ def start_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return config.get("actor_rollout_ref", config)["model"]
 
 
-def keep_settings(start: str, folder: Path) -> None:
-    """Give the model in ``folder`` the settings and tokenizer of its start, a folder or in the hub's cache.
+def keep_settings(start: Mapping[str, Any], folder: Path) -> None:
+    """Give the model in ``folder`` the settings and tokenizer files that training read, where they are here.
 
-    transformers 5 writes settings that version 4 misreads.
+    transformers 5 writes settings that version 4 misreads. What training has changed stays as it was written. A source
+    is a folder or in the hub's cache. ``start``: as of ``start_of``.
     """
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
+    is_changed = set(start.get("override_config") or {}) - {"attn_implementation"}
+    shape = None if is_changed else start.get("hf_config_path") or start["path"]
+    tokenizer = None if start.get("custom_chat_template") else start.get("tokenizer_path") or start["path"]
     for file in folder.iterdir():
-        if file.suffix in SETTINGS_SUFFIXES and not file.name.endswith(".index.json"):
-            own = str(Path(start, file.name))
+        source = shape if file.name in SHAPE_FILES else tokenizer
+        if source and file.suffix in SETTINGS_SUFFIXES and not file.name.endswith(".index.json"):
+            own = str(Path(source, file.name))
             with suppress(HFValidationError):  # a folder that is not here
-                own = own if Path(start).is_dir() else try_to_load_from_cache(start, file.name)
+                own = own if Path(source).is_dir() else try_to_load_from_cache(source, file.name)
             if isinstance(own, str) and Path(own).is_file():
                 shutil.copyfile(own, file)
 

@@ -186,7 +186,8 @@ def merged(run_dir, monkeypatch):
         folder = Path(command[command.index("--target_dir") + 1])
         folder.mkdir()
         (folder / "from").write_text(command[command.index("--local_dir") + 1])
-        (folder / "config.json").write_text("written by the merger")
+        for name in ("config.json", "tokenizer_config.json"):
+            (folder / name).write_text("written by the merger")
         (folder / "config.json").chmod(0o600)  # as safetensors leaves weights
         return SimpleNamespace(returncode=0, stdout="a warning")
 
@@ -264,6 +265,32 @@ def test_a_model_keeps_the_settings_of_its_start_if_that_is_here(merged, run_dir
         (start / file).write_text("of the start")
     folder = merged()
     assert (folder / "config.json").read_text() == "of the start" and not (folder / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "tokenizer"),
+    [
+        ({"override_config": {"attn_implementation": "sdpa"}, "custom_chat_template": None}, "start", "start"),
+        ({"tokenizer_path": "{folder}/other"}, "start", "other"),
+        ({"hf_config_path": "{folder}/other"}, "other", "start"),
+        ({"custom_chat_template": "{{ messages }}"}, "start", "written by the merger"),
+        ({"override_config": {"rope_theta": 5}}, "written by the merger", "start"),
+    ],
+)
+def test_a_model_keeps_what_training_read_or_changed_and_not_what_the_start_has(
+    merged, run_dir, tmp_path, settings, shape, tokenizer
+):
+    for name in ("start", "other"):
+        (tmp_path / name).mkdir()
+        for file in ("config.json", "tokenizer_config.json"):
+            (tmp_path / name / file).write_text(name)
+    path = run_dir / "training.manifest.json"
+    manifest = json.loads(path.read_text())
+    settings = {key: value.format(folder=tmp_path) if "path" in key else value for key, value in settings.items()}
+    manifest["config"]["actor_rollout_ref"]["model"] = {"path": str(tmp_path / "start"), **settings}
+    path.write_text(json.dumps(manifest))
+    folder = merged()
+    assert [(folder / file).read_text() for file in ("config.json", "tokenizer_config.json")] == [shape, tokenizer]
 
 
 def test_what_the_merger_prints_is_shown_only_if_it_fails(merged, run_dir, capsys, monkeypatch):
