@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import convert_to_fp32
 from datasets import load_from_disk
 from transformers import AutoTokenizer, TrainerCallback
 from trl.trainer.dpo_trainer import DPOTrainer
@@ -27,6 +28,15 @@ class TokenPairs(DPOTrainer):
 
     def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
         return dataset
+
+    def compute_ref_log_probs(self, model: Any, inputs: Any) -> Any:
+        """TRL's, with the precision of training, for which accelerate has not wrapped the model yet."""
+
+        def forward(**given: Any) -> Any:
+            with self.accelerator.autocast():
+                return convert_to_fp32(model(**given))
+
+        return super().compute_ref_log_probs(forward, inputs)
 
 
 class Record(TrainerCallback):

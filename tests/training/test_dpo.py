@@ -20,8 +20,8 @@ from cobalt.prompts import feedback_message, first_messages, prompt_tokens
 from cobalt.records import write_jsonl
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, read_metrics
 from cobalt.training import dpo
-from cobalt.training.dpo import DpoConfig, encoded_pairs, main
-from cobalt.training.dpo_worker import Record
+from cobalt.training.dpo import DpoConfig, encoded_pairs, main, parsed
+from cobalt.training.dpo_worker import Record, TokenPairs
 
 
 def pair(number):
@@ -131,6 +131,18 @@ def test_dry_run_prints_the_settings_checks_and_starts_nothing(pairs):
         assert (shown["trl"]["beta"], shown["trl"]["max_length"]) == ("0.3", "1184")
         assert shown["data"] == {"train_files": str(train_file), "train_batch_size": 8}
     assert [path.name for path in pairs.parent.iterdir()] == [pairs.name]
+
+
+def test_the_first_loss_is_ln_2_since_reference_and_policy_have_one_precision(pairs):
+    """Exactly, where both are padded alike."""
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    settings = {**dpo.PRESETS["cpu"], "bf16": "true", "per_device_train_batch_size": "1", "report_to": "none"}
+    del settings[dpo.PAIRS]
+    data, args = Dataset.from_list(encoded_pairs(pairs, tokenizer, 1000)[0]), parsed(settings, pairs.parent / "out")
+    trainer = TokenPairs(str(MODEL), args=args, train_dataset=data, processing_class=tokenizer)
+    model = trainer.accelerator.prepare_model(trainer.model)
+    for row in trainer.train_dataset:
+        assert trainer.compute_loss(model, trainer.data_collator([row])).item() == pytest.approx(math.log(2), abs=1e-6)
 
 
 def test_a_model_of_nan_is_not_trained_on(tmp_path):
