@@ -33,6 +33,8 @@ from cobalt.training.processes import train_in_processes
 
 CHECKPOINT = "checkpoint-{}"
 """Folder of a step, as Hugging Face's trainer names it."""
+LOGGERS = ("wandb", "mlflow", "swanlab", "tensorboard", "clearml", "trackio")
+"""Of Hugging Face's trainer, those that need the package of their name."""
 PAIRS = "train_batch_size"
 """Pairs in a step."""
 TEMPLATE = "apply_chat_template_kwargs"
@@ -129,7 +131,7 @@ def main(config: DpoConfig) -> None:
         refuse_missing_gpus(config.n_gpus)  # else TRL's own complaint would come first
     arguments = parsed({name: value for name, value in settings.items() if name not in NOT_TRLS}, config.output_dir)
     refuse_unwritable(config.output_dir)
-    refuse_unusable_loggers(list(config.loggers))
+    refuse_unusable_loggers(list(config.loggers), LOGGERS)
     tokenizer, most = load_tokenizer(config.model), arguments.max_length
     template = template_arguments(settings.get(TEMPLATE))
     pairs, left_out = encoded_pairs(config.train_file, tokenizer, most, **template)

@@ -291,11 +291,11 @@ def _refuse_odd_micro_batches(policy: Any, batch: int, workers: int) -> None:
             )
 
 
-def refuse_unusable_loggers(loggers: list[str]) -> None:
-    """Raise ``InputError`` for a name that veRL does not know, ``SetupError`` where a package or a key is missing."""
+def refuse_unusable_loggers(loggers: list[str], known: Sequence[str] = LOGGERS) -> None:
+    """Raise ``InputError`` for a name that is not ``known``, ``SetupError`` where a package or a key is missing."""
     for name in loggers:
-        if name not in LOGGERS:
-            raise InputError(f"LOGGER names {name}; veRL's loggers are {', '.join(LOGGERS)}")
+        if name not in known:
+            raise InputError(f"LOGGER names {name}: choose {', '.join(known)}")
         if name not in LOGGERS_WITHOUT_PACKAGE and find_spec(name) is None:
             raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
     if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") == "online":

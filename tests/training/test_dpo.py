@@ -14,6 +14,7 @@ from killed_recipes import killed_and_resumed
 from online_parts import MODEL, ROOT
 from torch.nn.functional import logsigmoid
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.integrations import INTEGRATION_TO_CALLBACK
 
 from cobalt.errors import InputError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
@@ -97,6 +98,14 @@ def test_what_would_fail_or_be_ignored_is_refused(pairs, setting, reason):
     with pytest.raises(InputError, match=reason):
         main(DpoConfig(**flags, settings=(setting,)))
     assert not (pairs.parent / "out").exists()
+
+
+@pytest.mark.parametrize("logger", ["file", "rl_insight", "vemlp_wandb"])
+def test_a_logger_of_verl_that_trl_has_not_is_refused(pairs, logger):
+    assert set(dpo.LOGGERS) <= INTEGRATION_TO_CALLBACK.keys()
+    flags = {"model": str(MODEL), "train_file": pairs, "output_dir": pairs.parent / "out", "preset": "cpu"}
+    with pytest.raises(InputError, match=f"LOGGER names {logger}: choose wandb, mlflow, "):
+        main(DpoConfig(**flags, loggers=(logger,)))
 
 
 def test_a_checkpoint_of_the_model_alone_is_never_gone_on_from(pairs, monkeypatch):

@@ -239,7 +239,7 @@ def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, 
         ("cpu", "trainer.default_local_dir=README.md/runs", InputError, "README.md: is a file, not a folder"),
         ("cpu", "trainer.nnodes=2", SetupError, "needs a Ray cluster"),
         ("cpu", "trainer.logger=[console,mlflow]", SetupError, "mlflow, which is not installed"),
-        ("cpu", "trainer.logger=[console,json]", InputError, "LOGGER names json; veRL's loggers are wandb, mlflow, "),
+        ("cpu", "trainer.logger=[console,json]", InputError, "LOGGER names json: choose wandb, mlflow, "),
         ("cpu", "actor_rollout_ref.model.use_liger=true", SetupError, "liger-kernel is not installed"),
         ("paper-qwen3", "cobalt.backend=hf", InputError, "cobalt.backend=hf: Input should be 'verl' or 'cpu'"),
         # under which prompts cannot be shared
