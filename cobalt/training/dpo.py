@@ -68,6 +68,11 @@ CPU = {
 PRESETS = {"gpu": GPU, "cpu": {**GPU, **CPU}}
 OURS = ("output_dir", "gradient_accumulation_steps", "report_to", "resume_from_checkpoint", "truncation_mode")
 """Settings of TRL that follow from others, or would have no effect."""
+VOID = (
+    ("save_steps", "save_strategy", "epoch"),
+    *((name, "lr_scheduler_type", "constant") for name in ("warmup_steps", "warmup_ratio")),
+)
+"""Settings that a value of another leaves without effect."""
 MAY_CHANGE = (
     *("num_train_epochs", "max_steps", "per_device_train_batch_size"),
     *("gradient_checkpointing", "dataloader_num_workers"),
@@ -199,7 +204,13 @@ def settings_of(config: DpoConfig) -> dict[str, str]:
         given[name] = value
     if not given.get(PAIRS, "1").isdecimal() or given.get(PAIRS) == "0":
         raise InputError(f"{PAIRS}={given[PAIRS]}: expected an integer above 0")
-    return {**PRESETS[config.preset], **given}
+    if "save_steps" in given:
+        given.setdefault("save_strategy", "steps")
+    settings = {**PRESETS[config.preset], **given}
+    for name, of, void in VOID:
+        if name in given and settings[of] == void:
+            raise InputError(f"{name}={given[name]} has no effect with {of}={void}")
+    return settings
 
 
 def parsed(settings: Mapping[str, Any], folder: str | Path) -> Any:

@@ -87,6 +87,7 @@ def test_prompts_are_rendered_as_they_were_served(pairs, tmp_path, monkeypatch):
         ("beta=x", "invalid float"),
         ("beta", "settings are NAME=VALUE"),
         ("gradient_accumulation_steps=2", "follows from other settings"),
+        ("warmup_steps=5", "warmup_steps=5 has no effect with lr_scheduler_type=constant"),
         ("train_batch_size=0", "an integer above 0"),
         ("train_batch_size=12", "a multiple of per_device_train_batch_size=8"),
         ("train_batch_size=16", "holds only 8 pairs"),
@@ -98,6 +99,15 @@ def test_what_would_fail_or_be_ignored_is_refused(pairs, setting, reason):
     with pytest.raises(InputError, match=reason):
         main(DpoConfig(**flags, settings=(setting,)))
     assert not (pairs.parent / "out").exists()
+
+
+def test_steps_between_checkpoints_take_the_place_of_epochs(pairs):
+    flags = {"model": str(MODEL), "train_file": pairs, "output_dir": pairs.parent / "out"}
+    assert dpo.settings_of(DpoConfig(**flags))["save_strategy"] == "epoch"
+    assert dpo.settings_of(DpoConfig(**flags, settings=("save_steps=3",)))["save_strategy"] == "steps"
+    with pytest.raises(InputError, match="save_steps=3 has no effect with save_strategy=epoch"):
+        dpo.settings_of(DpoConfig(**flags, settings=("save_steps=3", "save_strategy=epoch")))
+    dpo.settings_of(DpoConfig(**flags, settings=("warmup_steps=3", "lr_scheduler_type=constant_with_warmup")))
 
 
 @pytest.mark.parametrize("logger", ["file", "rl_insight", "vemlp_wandb"])
@@ -169,7 +179,7 @@ def test_a_training_that_is_killed_takes_the_steps_of_a_plain_one(pairs):
     """The plain one: AdamW on the mean of -log sigmoid(beta (margin - reference's margin)) of all pairs."""
     steps, lr, beta = 10, 1e-4, 0.3
     settings = [f"learning_rate={lr}", f"beta={beta}", "train_batch_size=8", "per_device_train_batch_size=4"]
-    settings += [f"max_steps={steps}", "save_strategy=steps", "save_steps=3"]
+    settings += [f"max_steps={steps}", "save_steps=3"]
     found, merged = killed_and_resumed("scripts/train_dpo.sh", pairs, settings, 3)
 
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
