@@ -57,6 +57,11 @@ PER_GPU = "veRL 0.9.1 wants it for each GPU: NAME_per_gpu"
 OF_MEGATRON = "veRL 0.9.1 reads it with Megatron alone"
 NO_CRITIC = "it is of a critic, and Cobalt trains none"
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
+OF_ENGINES = {
+    f"actor_rollout_ref.{role}.fsdp_config.{name}": f"give actor_rollout_ref.{role}.{name}"
+    for role in ("actor", "ref")
+    for name in ("strategy", "ulysses_sequence_parallel_size")
+}
 REPLACED = {
     "actor_rollout_ref.actor.use_torch_compile": (
         f"{IGNORES}; give {ENGINES_COMPILE.format('actor')} and {ENGINES_COMPILE.format('ref')}"
@@ -65,6 +70,8 @@ REPLACED = {
     "actor_rollout_ref.actor.grad_clip": f"{IGNORES}; give actor_rollout_ref.actor.optim.clip_grad",
     "actor_rollout_ref.actor.clip_ratio": "give actor_rollout_ref.actor.clip_ratio_low and clip_ratio_high",
     "actor_rollout_ref.actor.freeze_vision_tower": IGNORES,
+    "actor_rollout_ref.actor.optim.total_training_steps": "give trainer.total_training_steps",
+    **OF_ENGINES,
     "actor_rollout_ref.hybrid_engine": IGNORES,
     "actor_rollout_ref.actor.ppo_micro_batch_size": PER_GPU,
     "actor_rollout_ref.ref.log_prob_micro_batch_size": PER_GPU,
@@ -112,6 +119,8 @@ CHOSEN = {
     "actor_rollout_ref.rollout.agent.default_agent_loop": "single_turn_agent",
 }
 """Settings that ``completed`` may overwrite, and their defaults in veRL 0.9.1."""
+NOT_CPU = {"seed": 42, "full_determinism": False, "ignore_eos": False, "quantization": None}
+"""Settings of ``rollout`` that the sampler on CPU cores does not read, and their defaults."""
 NOT_SGLANG = {
     "seed": 42,
     "full_determinism": False,
@@ -251,6 +260,10 @@ def _complaints(config: Any) -> Iterator[str]:
                 yield f"{setting} is not read with algorithm.rollout_correction.bypass_mode=true"
     if on_cpu and rollout.calculate_log_probs:
         yield f"{named}calculate_log_probs=true: rollouts on CPU cores give none"
+    for name, default in NOT_CPU.items() if on_cpu else ():
+        if rollout[name] != default:
+            hint = "; give cobalt.seed" if name == "seed" else ""
+            yield f"{named}{name}={rollout[name]}: on CPU cores it must be {default}{hint}"
     for section, sampling in (("", rollout), ("val_kwargs.", rollout.val_kwargs)):
         if on_cpu and sampling.top_k > 0:
             yield f"{named}{section}top_k={sampling.top_k}: on CPU cores it must be 0 or less"
@@ -260,19 +273,21 @@ def _complaints(config: Any) -> Iterator[str]:
         yield f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}"
     if online and algorithm.filter_groups.enable:
         yield "algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only"
-    if strategy not in STRATEGIES:
-        yield f"actor_rollout_ref.actor.strategy={strategy}: choose {' or '.join(STRATEGIES)}"
+    for role in ("actor", "ref"):
+        if policy[role].strategy not in STRATEGIES:
+            yield f"actor_rollout_ref.{role}.strategy={policy[role].strategy}: choose {' or '.join(STRATEGIES)}"
     estimator, gamma = algorithm.adv_estimator, algorithm.gamma
     if config.critic.enable or estimator == "gae":
         yield "algorithm.adv_estimator=gae and critic.enable=true: Cobalt trains no critic"
     if gamma != 1 and estimator != "reinforce_plus_plus":
         instead = "; give cobalt.online.gamma" if online else ""
         yield f"algorithm.gamma={gamma} is not read with algorithm.adv_estimator={estimator}{instead}"
-    needs = "needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp"
     if model.lora_rank > 0 and not model.lora.merge and strategy != "fsdp2":
-        yield f"actor_rollout_ref.model.lora_rank {needs} on one GPU veRL 0.9.1 sends rollouts an empty adapter"
+        needs = "actor_rollout_ref.actor.strategy=fsdp2: with fsdp on one GPU"
+        yield f"actor_rollout_ref.model.lora_rank needs {needs} veRL 0.9.1 sends rollouts an empty adapter"
     for role in ("actor", "ref"):
-        if policy[role].fsdp_config.offload_policy and strategy != "fsdp2":
+        if policy[role].fsdp_config.offload_policy and policy[role].strategy != "fsdp2":
+            needs = f"needs actor_rollout_ref.{role}.strategy=fsdp2: with fsdp"
             yield f"actor_rollout_ref.{role}.fsdp_config.offload_policy=true {needs} {IGNORES}"
 
 

@@ -94,6 +94,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
             "actor.entropy_checkpointing": False,
             "actor.entropy_from_logits_with_chunking": False,
             "actor.ulysses_sequence_parallel_size": 1,
+            "ref.ulysses_sequence_parallel_size": 1,
             "actor.use_dynamic_bsz": True,
             "rollout.log_prob_use_dynamic_bsz": True,
             "ref.log_prob_use_dynamic_bsz": True,

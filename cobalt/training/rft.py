@@ -80,7 +80,7 @@ IGNORED = (
     *("data.messages_key", "data.tools_key", "data.enable_thinking_key", "data.enable_thinking_default"),
     *("data.truncation", "data.balance_dp_token", "data.train_max_samples", "data.val_max_samples", "data.use_shm"),
     *("data.ignore_input_ids_mismatch", "engine.entropy_checkpointing", "engine.entropy_from_logits_with_chunking"),
-    *("model.mtp.enable_train", "trainer.balance_batch"),
+    *("model.mtp.enable_train", "trainer.balance_batch", "optim.total_training_steps"),
 )
 """Settings that have no effect with our data set and engine, so that others than veRL's defaults are refused."""
 NUMBERS = (

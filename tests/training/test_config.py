@@ -286,6 +286,9 @@ def test_settings_that_no_code_names_are_refused_or_known():
         (f"{POLICY}.actor.clip_ratio=0.1", f"clip_ratio: give {POLICY}.actor.clip_ratio_low and clip_ratio_high"),
         (f"{POLICY}.actor.ppo_micro_batch_size=8", "ppo_micro_batch_size: veRL 0.9.1 wants it for each GPU: NAME_per"),
         (f"{POLICY}.nccl_timeout=1800", "nccl_timeout: veRL 0.9.1 ignores it"),
+        (f"{POLICY}.actor.fsdp_config.strategy=fsdp2", f"actor.fsdp_config.strategy: give {POLICY}.actor.strategy"),
+        (f"{POLICY}.ref.fsdp_config.ulysses_sequence_parallel_size=2", f"give {POLICY}.ref.ulysses_sequence_parallel"),
+        (f"{POLICY}.actor.optim.total_training_steps=9", "optim.total_training_steps: give trainer.total_training_st"),
         (f"{POLICY}.rollout.over_sample_rate=0.1", "over_sample_rate: veRL 0.9.1 ignores it"),
         ("trainer.default_hdfs_dir=hdfs://runs", "default_hdfs_dir: veRL 0.9.1 ignores it and saves to trainer.defa"),
         (
@@ -316,6 +319,7 @@ def test_settings_that_no_code_names_are_refused_or_known():
         (f"+{POLICY}.model.override_config.attn_implementation=eager", "attn_implementation=eager is sdpa with these"),
         # the rest
         ("cobalt.backend=cpu", "hf is for cobalt.backend=cpu"),
+        (f"{POLICY}.ref.strategy=megatron", "ref.strategy=megatron: choose fsdp or fsdp2"),
         (f"{POLICY}.actor.strategy=megatron", "actor.strategy=megatron: choose fsdp or fsdp2"),
         ("algorithm.adv_estimator=gae", "Cobalt trains no critic"),
         ("critic.enable=true", "Cobalt trains no critic"),
@@ -384,6 +388,14 @@ def test_the_sampler_on_cpu_cores_knows_no_top_k(section):
     for most in (-1, 0):
         completed(compose(f"{POLICY}.{section}.top_k={most}", preset="cpu"))
     completed(compose(f"{POLICY}.{section}.top_k=5"))
+
+
+@pytest.mark.parametrize("override", ["seed=5", "ignore_eos=true", "full_determinism=true", "quantization=fp8"])
+def test_the_sampler_on_cpu_cores_takes_no_setting_of_engines(override):
+    name, value = override.split("=")
+    with pytest.raises(InputError, match=rf"(?i){POLICY}\.rollout\.{name}={value}: on CPU cores it must be"):
+        completed(compose(f"{POLICY}.rollout.{override}", preset="cpu"))
+    completed(compose(f"{POLICY}.rollout.{override}"))
 
 
 def test_the_filter_is_for_the_bandit(check):

@@ -246,6 +246,12 @@ def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, 
         ("paper-qwen3", "actor_rollout_ref.model.use_remove_padding=false", InputError, "use_remove_padding=True, not"),
         ("cpu", "actor_rollout_ref.model.use_fused_kernels=true", InputError, "model.use_fused_kernels=False, not"),
         ("cpu", "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", InputError, "parallel_size=1, not 2"),
+        (
+            "cpu",
+            "actor_rollout_ref.ref.ulysses_sequence_parallel_size=2",
+            InputError,
+            "ref.ulysses_sequence_parallel_s",
+        ),
         ("cpu", "actor_rollout_ref.ref.log_prob_use_dynamic_bsz=false", InputError, "dynamic_bsz=True, not False"),
         # with which a row would have no room in a micro-batch
         ("cpu", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=1183", InputError, "no room for a row of data.max"),

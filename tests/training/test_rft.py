@@ -119,6 +119,7 @@ def test_examples_whose_loss_is_not_measured_are_told(examples, capsys, batch, r
         ("data.max_length=3000", "no room for an example"),
         ("data.truncation=left", "has no effect"),
         ("trainer.balance_batch=false", "has no effect"),
+        ("optim.total_training_steps=9", "has no effect"),
         ("model.lora.alpha=64", "model.lora.alpha: veRL 0.9.1 reads it with Megatron alone; give model.lora_rank"),
         (
             "model.lora_adapter_path=/nowhere",
