@@ -77,8 +77,8 @@ MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
 REAL = {"entropy_coeff", "temperature", "top_p"}
 """Settings whose default is an integer in veRL's files, and which are no integers."""
-EACH_EPOCH, AFTER_EACH_EPOCH = {"save_freq", "test_freq"}, "after_each_epoch"
-"""Settings that veRL's trainer for supervised fine-tuning also takes this word for."""
+EACH_EPOCH = [("trainer.save_freq", "after_each_epoch"), ("trainer.test_freq", "after_each_epoch")]
+"""Settings that veRL's trainer for supervised fine-tuning, and no other, also takes this word for."""
 NULL_INTEGERS = re.compile(r"(\w+_)?micro_batch_size(_per_gpu)?|max_\w+|num_cpus|total_training_steps|val_batch_size")
 """Settings that are null in veRL's files, and otherwise integers."""
 
@@ -202,6 +202,8 @@ def refuse_mistyped(config: Any, config_name: str = CONFIG_NAME) -> None:
     """Raise ``InputError`` for the first value of a composed configuration that is of another type than veRL's."""
     of_verl: Any = OmegaConf.to_container(defaults(config_name))
     for name, value, expected in _mismatches(OmegaConf.to_container(config), of_verl):
+        if config_name != CONFIG_NAME and (name, value) in EACH_EPOCH:
+            continue
         raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
 
 
@@ -225,5 +227,5 @@ def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> It
             expected, fits = "an integer", is_integer or (value is None and default is None)
         else:
             continue  # texts and lists, which veRL often takes in place of each other
-        if not fits and not (name in EACH_EPOCH and value == AFTER_EACH_EPOCH):
+        if not fits:
             yield f"{prefix}{name}", value, expected

@@ -156,6 +156,8 @@ def test_settings_that_contradict_online_training_are_refused(override, problem)
         ("actor_rollout_ref.actor.optim=1", "settings in braces, {NAME: VALUE}"),
         ("actor_rollout_ref.rollout.top_p=most", "a number"),
         ("trainer.val_before_train=no", "true or false"),
+        ("trainer.save_freq=after_each_epoch", "an integer"),
+        ("trainer.test_freq=after_each_epoch", "an integer"),
     ],
 )
 def test_a_value_of_another_type_than_verls_is_refused(override, told):
