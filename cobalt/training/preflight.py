@@ -459,9 +459,9 @@ def refuse_cut_prompts(config: Any) -> dict[str, int]:
             "that are too long"
         )
     rollout, most = config.actor_rollout_ref.rollout, config.data.max_prompt_length
-    if rollout.prompt_length < most:
-        problem = f"actor_rollout_ref.rollout.prompt_length={rollout.prompt_length} would cut prompts"
-        raise InputError(f"{problem}: leave it at data.max_prompt_length={most}")
+    for name in ("prompt_length", "response_length"):
+        if (found := rollout[name]) != (given := config.data[f"max_{name}"]):
+            raise InputError(f"actor_rollout_ref.rollout.{name}={found}: leave it at data.max_{name}={given}")
     longest, context = most + config.data.max_response_length, rollout.get("max_model_len")
     positions = _positions(config.actor_rollout_ref.model) if rollout.name in ENGINES else None
     # shorter than data.max_response_length, they would count as ended

@@ -324,7 +324,13 @@ def test_overlong_prompts_are_refused_if_asked_or_if_too_few_are_left(complaint,
     told = f"16 of 16 prompts of data.train_files have more than {most} tokens"
     assert complaint(most, "data.filter_overlong_prompts=false").startswith(f"{told}: allow more, or leave them out")
     assert complaint(most) == f"{told}, which leaves too few"
-    assert "rollout.prompt_length=8 would cut prompts" in complaint("actor_rollout_ref.rollout.prompt_length=8")
+
+
+@pytest.mark.parametrize(("name", "length"), [("prompt_length", 1024), ("response_length", 160)])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_rollouts_have_the_lengths_of_the_data(complaint, name, length, change):
+    setting = f"actor_rollout_ref.rollout.{name}={length + change}"
+    assert complaint(setting) == f"{setting}: leave it at data.max_{name}={length}"
 
 
 def test_a_bar_counts_the_prompts_that_are_left(start, tmp_path):
