@@ -72,6 +72,7 @@ REPLACED = {
     "actor_rollout_ref.actor.freeze_vision_tower": IGNORES,
     "actor_rollout_ref.actor.optim.total_training_steps": "give trainer.total_training_steps",
     **OF_ENGINES,
+    "actor_rollout_ref.model.hf_config_path": "rollouts do not read it; give a model with this config.json",
     "actor_rollout_ref.hybrid_engine": IGNORES,
     "actor_rollout_ref.actor.ppo_micro_batch_size": PER_GPU,
     "actor_rollout_ref.ref.log_prob_micro_batch_size": PER_GPU,
@@ -260,6 +261,13 @@ def _complaints(config: Any) -> Iterator[str]:
                 yield f"{setting} is not read with algorithm.rollout_correction.bypass_mode=true"
     if on_cpu and rollout.calculate_log_probs:
         yield f"{named}calculate_log_probs=true: rollouts on CPU cores give none"
+    if on_cpu and model.lora_rank > 0:
+        yield f"actor_rollout_ref.model.lora_rank={model.lora_rank}: rollouts on CPU cores take no adapter"
+    served = rollout.engine_kwargs.vllm.get("hf_overrides")
+    for name, value in (model.override_config or {}).items():
+        if name != "attn_implementation" and not (isinstance(served, Mapping) and served.get(name) == value):
+            also = f"vLLM's do if {named}engine_kwargs.vllm.hf_overrides says the same"
+            yield f"actor_rollout_ref.model.override_config.{name}={value}: rollouts do not read it; {also}"
     for name, default in NOT_CPU.items() if on_cpu else ():
         if rollout[name] != default:
             hint = "; give cobalt.seed" if name == "seed" else ""

@@ -289,6 +289,14 @@ def test_settings_that_no_code_names_are_refused_or_known():
         (f"{POLICY}.actor.fsdp_config.strategy=fsdp2", f"actor.fsdp_config.strategy: give {POLICY}.actor.strategy"),
         (f"{POLICY}.ref.fsdp_config.ulysses_sequence_parallel_size=2", f"give {POLICY}.ref.ulysses_sequence_parallel"),
         (f"{POLICY}.actor.optim.total_training_steps=9", "optim.total_training_steps: give trainer.total_training_st"),
+        (
+            f"{POLICY}.model.hf_config_path=other",
+            "model.hf_config_path: rollouts do not read it; give a model with thi",
+        ),
+        (
+            f"+{POLICY}.model.override_config.rope_theta=5",
+            "override_config.rope_theta=5: rollouts do not read it; vLLM",
+        ),
         (f"{POLICY}.rollout.over_sample_rate=0.1", "over_sample_rate: veRL 0.9.1 ignores it"),
         ("trainer.default_hdfs_dir=hdfs://runs", "default_hdfs_dir: veRL 0.9.1 ignores it and saves to trainer.defa"),
         (
@@ -378,7 +386,18 @@ def test_an_engine_has_room_for_the_longest_prompt_and_response(check, model_wit
     short = model_with(max_position_embeddings=1727)
     with pytest.raises(InputError, match=r"data\.max_response_length is 1728, and .* has max_position_embeddings=1727"):
         check(short)
-    check(short, f"+{POLICY}.model.override_config.max_position_embeddings=1728")
+    more = "max_position_embeddings=1728"
+    both = (f"+{POLICY}.model.override_config.{more}", f"+{POLICY}.rollout.engine_kwargs.vllm.hf_overrides.{more}")
+    check(short, *both)
+    with pytest.raises(InputError, match=f"override_config.{more}: rollouts do not read it; vLLM's do if"):
+        check(short, both[0])
+
+
+def test_rollouts_on_cpu_cores_take_neither_adapters_nor_another_configuration():
+    with pytest.raises(InputError, match="lora_rank=4: rollouts on CPU cores take no adapter"):
+        completed(compose(f"{POLICY}.model.lora_rank=4", preset="cpu"))
+    with pytest.raises(InputError, match=r"override_config\.rms_norm_eps=0\.5: rollouts do not read it"):
+        completed(compose(f"+{POLICY}.model.override_config.rms_norm_eps=0.5", preset="cpu"))
 
 
 @pytest.mark.parametrize("section", ["rollout", "rollout.val_kwargs"])

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from omegaconf import OmegaConf
 from online_parts import MODEL, ROOT, compose_recipe
 from transformers import AutoTokenizer
 from verl.utils.tracking import Tracking
@@ -279,13 +280,13 @@ def test_names_of_losses_may_come_of_a_users_module(start):
     )
 
 
-def test_an_adapter_to_go_on_from_is_the_one_that_is_asked_for(complaint, tmp_path):
+def test_an_adapter_to_go_on_from_is_the_one_that_is_asked_for(tmp_path):
     (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 8, "lora_alpha": 32}))
-    prefix = "actor_rollout_ref.model.lora_"
-    adapter = f"{prefix}adapter_path={tmp_path}"
-    assert f"needs {prefix}rank=8, the adapter's, not 0" in complaint(adapter)
-    ranked = (adapter, f"{prefix}rank=8", "actor_rollout_ref.actor.strategy=fsdp2")
-    assert f"needs {prefix}alpha=32, the adapter's, not 16" in complaint(*ranked)
+    model = {"lora_adapter_path": str(tmp_path), "lora_rank": 8, "lora_alpha": 32}
+    preflight.refuse_unusable_adapter(OmegaConf.create(model), "model.")
+    for name, other in (("lora_rank", 0), ("lora_alpha", 16)):
+        with pytest.raises(InputError, match=rf"needs model\.{name}={model[name]}, the adapter's, not {other}"):
+            preflight.refuse_unusable_adapter(OmegaConf.create(model | {name: other}), "model.")
 
 
 LONG = [{"role": "user", "content": "much to read " * 40}]
@@ -363,7 +364,6 @@ WEIGHT = "+reward.custom_reward_function.reward_kwargs"
         (30, "trainer.save_freq=1", True),  # 2.6 million weights and twice as much of the optimizer, in fp32
         (32, "trainer.save_freq=1", False),
         (1, "trainer.save_freq=-1", False),
-        (11, "actor_rollout_ref.model.lora_rank=8", False),
         (20, MODEL_ALONE, False),
     ],
 )

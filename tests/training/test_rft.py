@@ -155,6 +155,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_told_before_training(examples, 
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=3e7))
     with pytest.raises(SetupError, match="a checkpoint takes more than"):
         checked(rft(examples))
+    checked(rft(examples, "model.lora_rank=8"))  # the optimizer is an adapter's
 
 
 def test_rows_of_another_file_are_refused(examples):
