@@ -171,6 +171,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     elif has_own_manager(config):
         raise InputError("missing: reward.custom_reward_function.path=FILE; ours is verl/code_reward_func_think.py")
     refuse_missing_checkpoint(trainer)
+    refuse_checkpoints_without_model(actor.checkpoint, "actor_rollout_ref.actor.checkpoint")
     refuse_small_disk(trainer, model, actor.fsdp_config, actor.checkpoint.save_contents)
 
     # the cluster, or this machine
@@ -382,6 +383,14 @@ def refuse_missing_checkpoint(trainer: Any) -> None:
         saved = saved_checkpoints(Path(path).parent if path else trainer.default_local_dir)
         what = "no such checkpoint; it is a folder named global_step_N"
         raise InputError(f"trainer.resume_from_path={path}: {what}, and {saved}")
+
+
+def refuse_checkpoints_without_model(checkpoint: Any, setting: str) -> None:
+    """Raise ``InputError`` where ``cobalt merge`` could make no model of a checkpoint. ``checkpoint``: that section."""
+    if "model" not in checkpoint.save_contents:
+        raise InputError(f"{setting}.save_contents=[{','.join(checkpoint.save_contents)}]: model is missing")
+    if checkpoint.get("save_lora_only"):
+        raise InputError(f"{setting}.save_lora_only=true: cobalt merge needs the whole model")
 
 
 def refuse_small_disk(trainer: Any, model: Any, engine: Any, contents: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from cobalt.training.hydra_main import OPTIONS, hydra_command
 from cobalt.training.preflight import (
     DATA_FILES,
     as_list,
+    refuse_checkpoints_without_model,
     refuse_missing_checkpoint,
     refuse_missing_data,
     refuse_missing_gpus,
@@ -144,6 +145,7 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     refuse_unknown_layers(config.model.path, "model.path=")
     refuse_unusable_adapter(config.model, "model.")
     refuse_missing_checkpoint(trainer)
+    refuse_checkpoints_without_model(config.checkpoint, "checkpoint")
     refuse_small_disk(trainer, config.model, config.engine, config.checkpoint.save_contents)
     if config.cobalt.backend != CPU_BACKEND:
         refuse_missing_gpus(ranks)

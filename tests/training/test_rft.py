@@ -127,6 +127,8 @@ def test_examples_whose_loss_is_not_measured_are_told(examples, capsys, batch, r
         ),
         ("model.tokenizer_path=/nowhere", "tokenizer_path=/nowhere: no such folder"),
         ("data.use_dynamic_bsz=false", "needs True"),
+        ("checkpoint.save_contents=[optimizer]", "model is missing"),
+        ("+checkpoint.save_lora_only=true", "cobalt merge needs the whole model"),
         ("trainer.nnodes=2", "needs 1"),
         ("trainer.test_freq=2", "needs data.val_files"),
         ("trainer.save_freq=often", "expected an integer"),
