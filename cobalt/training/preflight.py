@@ -9,6 +9,7 @@ import runpy
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from cobalt.serving.handles import cluster_address
 from cobalt.training.config import ENGINES, SGLANG, has_own_manager
 from cobalt.training.cost_model import FULL, GB
 from cobalt.training.prompt_lengths import overlong_prompts
-from cobalt.training.scoring import BATCH, NO_BATCH, compute_score, refuse_wrong_constants
+from cobalt.training.scoring import BATCH, NO_BATCH, SCORE_NAMES, compute_score, refuse_wrong_constants
 from cobalt.training.settings import CPU_BACKEND, RELEASE, SHARED_PROMPT_MODELS, TrainingConfig, gpus_of
 from cobalt.training.training_log import budget_of
 
@@ -50,15 +51,19 @@ REGISTERED = {
     ),
 }
 """What veRL 0.9.1 knows, and modules of ``model.external_lib`` may add to."""
+DIVERGENCES = (
+    *("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"),
+    *("kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"),
+)
+"""Estimators of the KL divergence that veRL 0.9.1 knows."""
+SCHEDULES = ("constant", "cosine")
 NAMES = {
     "actor_rollout_ref.actor.loss_agg_mode": (
         *("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"),
     ),
-    "actor_rollout_ref.actor.kl_loss_type": (
-        *("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"),
-        *("kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"),
-    ),
-    "actor_rollout_ref.actor.optim.lr_scheduler_type": ("constant", "cosine"),
+    "actor_rollout_ref.actor.kl_loss_type": DIVERGENCES,
+    "algorithm.kl_penalty": DIVERGENCES,
+    "algorithm.kl_ctrl.type": ("fixed", "adaptive"),
 }
 """What veRL 0.9.1 knows."""
 LOGGERS = (
@@ -83,6 +88,10 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     on_cpu = settings.backend == CPU_BACKEND
     refuse_numbers(config, NUMBERS, "actor_rollout_ref.actor.optim.lr")
     _refuse_unknown_names(config)
+    refuse_unusable_optimizer(actor.optim, "actor_rollout_ref.actor.optim.")
+    # only looked for: who imports veRL before the variables of a training are set gets another platform
+    if (name := trainer.get("checkpoint_callback_class")) and not ("." in name and find_spec(name.partition(".")[0])):
+        raise InputError(f"trainer.checkpoint_callback_class={name}: give MODULE.CLASS, of a module that is here")
     if not rollout.temperature > 0:
         raise InputError(f"actor_rollout_ref.rollout.temperature={rollout.temperature}: must be above 0 in training")
 
@@ -205,6 +214,20 @@ def _refuse_unknown_names(config: Any) -> None:
     for name, known in (NAMES if extended else NAMES | REGISTERED).items():
         if (value := OmegaConf.select(config, name)) not in known:
             raise InputError(f"{name}={value}: choose {', '.join(known)}")
+
+
+def refuse_unusable_optimizer(optim: Any, prefix: str) -> None:
+    """Raise ``InputError`` for an optimizer or a schedule that veRL cannot build."""
+    from omegaconf import OmegaConf
+
+    if (schedule := optim.get("warmup_style") or optim.lr_scheduler_type) not in SCHEDULES:
+        raise InputError(f"{prefix}lr_scheduler_type={schedule}: choose {', '.join(SCHEDULES)}")
+    if not OmegaConf.is_list(optim.betas) or len(optim.betas) != 2:
+        raise InputError(f"{prefix}betas={optim.betas}: give two numbers")
+    try:
+        getattr(import_module(optim.optimizer_impl), optim.optimizer)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{prefix}optimizer={optim.optimizer}: {first_line(error)}") from None
 
 
 def refuse_unusable_adapter(model: Any, prefix: str) -> None:
@@ -366,6 +389,9 @@ def _refuse_wrong_reward(config: Any) -> None:
                 f"{prefix}reward_kwargs.hard_coding={given['hard_coding']}: it penalises answers to a stored context,"
                 " and with cobalt.online there is none"
             )
+        groups, metrics = config.algorithm.filter_groups, ("reward", *SCORE_NAMES)
+        if groups.enable and groups.metric not in metrics:
+            raise InputError(f"algorithm.filter_groups.metric={groups.metric}: choose {', '.join(metrics)}")
     elif not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         for name in given:
             if name not in parameters:

@@ -34,6 +34,7 @@ from cobalt.training.preflight import (
     refuse_unknown_layers,
     refuse_unusable_adapter,
     refuse_unusable_loggers,
+    refuse_unusable_optimizer,
 )
 from cobalt.training.processes import train_in_processes
 from cobalt.training.prompt_lengths import tokenizer_of
@@ -127,6 +128,7 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     refuse_missing_data(config.data, "preproc/process_multi_turn_taco.py --for rft makes it")
     data, trainer = config.data, config.trainer
     refuse_numbers(config, NUMBERS, "optim.lr")
+    refuse_unusable_optimizer(config.optim, "optim.")
     if data.max_token_len_per_gpu < data.max_length:
         raise InputError(
             f"data.max_token_len_per_gpu={data.max_token_len_per_gpu} has no room for an example of"

@@ -221,6 +221,27 @@ def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, 
             "algorithm.adv_estimator=grppo: choose grpo, grpo_passk, ",
         ),
         ("cpu", "actor_rollout_ref.actor.kl_loss_type=k9", InputError, "kl_loss_type=k9: choose kl, k1, abs, mse, "),
+        ("cpu", "algorithm.kl_penalty=full", InputError, "algorithm.kl_penalty=full: choose kl, k1, abs, mse, "),
+        ("cpu", "algorithm.kl_ctrl.type=foo", InputError, "algorithm.kl_ctrl.type=foo: choose fixed, adaptive"),
+        (
+            "cpu",
+            "actor_rollout_ref.actor.optim.optimizer=foo",
+            InputError,
+            "optimizer=foo: module 'torch.optim' has no",
+        ),
+        (
+            "cpu",
+            "actor_rollout_ref.actor.optim.optimizer_impl=foo",
+            InputError,
+            "optimizer=AdamW: No module named 'foo",
+        ),
+        (
+            "cpu",
+            "trainer.checkpoint_callback_class=foo",
+            InputError,
+            "checkpoint_callback_class=foo: give MODULE.CLASS",
+        ),
+        ("cpu", "trainer.checkpoint_callback_class=foo.Foo", InputError, "of a module that is here"),
         ("cpu", "actor_rollout_ref.actor.loss_agg_mode=foo", InputError, "loss_agg_mode=foo: choose token-mean, "),
         ("cpu", "actor_rollout_ref.actor.policy_loss.loss_mode=foo", InputError, "loss_mode=foo: choose vanilla, dppo"),
         ("cpu", "actor_rollout_ref.actor.optim.lr_scheduler_type=foo", InputError, "choose constant, cosine"),
@@ -267,6 +288,12 @@ def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, 
 )
 def test_settings_that_contradict_each_other_or_that_this_machine_cannot_meet(complaint, preset, override, error, told):
     assert told in complaint(override, error=error, preset=preset)
+
+
+def test_groups_are_filtered_by_a_metric_that_the_reward_has(complaint, start):
+    metric, on = "algorithm.filter_groups.metric", "algorithm.filter_groups.enable=true"
+    assert complaint(on, f"{metric}=foo").startswith(f"{metric}=foo: choose reward, acc, pass_rate, reward_correct, ")
+    start(on, f"{metric}=acc", "reward.reward_kwargs.executor=local", act=launch.checked)
 
 
 def test_rows_without_shared_prompts_fill_their_micro_batches(complaint):
