@@ -171,8 +171,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     refuse_unusable_adapter(model, "actor_rollout_ref.model.")
     if rollout.get("quantization") == "fp8":
         _refuse_odd_widths(model.path)
-    if settings.share_prompts and not on_cpu:
-        refuse_unknown_layers(model.path, "actor_rollout_ref.model.path=", ": take cobalt.share_prompts=false")
+    if settings.share_prompts:
+        refuse_unknown_layers(model, "actor_rollout_ref.model.", ": take cobalt.share_prompts=false")
     if model.use_fused_kernels and actor.strategy == "fsdp2":
         _refuse_split_head(model.path, "actor_rollout_ref.model.path=")
     if config.reward.custom_reward_function.path:
@@ -330,14 +330,22 @@ def refuse_unusable_loggers(loggers: list[str], known: Sequence[str] = LOGGERS) 
             raise SetupError("LOGGER names wandb, which has no key here: run 'wandb login', or set WANDB_MODE=offline")
 
 
-def refuse_unknown_layers(model: str, setting: str, remedy: str = "") -> None:
-    """Raise ``InputError`` for a type of model whose layers are not known to obey ``shared_prompts``."""
-    found = _configuration(model, setting).get("model_type")
-    if found not in SHARED_PROMPT_MODELS:
+def refuse_unknown_layers(model: Any, prefix: str, remedy: str = "") -> None:
+    """Raise ``InputError`` for a model whose layers are not known to obey ``shared_prompts``. ``model``: that section.
+
+    The mask of shared prompts is one for all layers, without a window; its attention knows no dropout.
+    """
+    setting = f"{prefix}path={model.path}"
+    of_file = _configuration(model.get("hf_config_path") or model.path, f"{prefix}path=")
+    shape = {**of_file, **(model.get("override_config") or {})}
+    if (found := shape.get("model_type")) not in SHARED_PROMPT_MODELS:
         raise InputError(
-            f"{setting}{model} is of the type {found}, and prompts can be shared in "
+            f"{setting} is of the type {found}, and prompts can be shared in "
             f"{', '.join(SHARED_PROMPT_MODELS)} only{remedy}"
         )
+    for name in ("use_sliding_window", "attention_dropout"):
+        if shape.get(name):
+            raise InputError(f"{setting} has {name}={shape[name]}, and prompts cannot be shared with it{remedy}")
 
 
 def _refuse_split_head(model: str, setting: str) -> None:

@@ -144,7 +144,7 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     refuse_unusable_loggers(as_list(trainer.logger))
     setting, name, options = tokenizer_of(config.model, "model.")
     tokenizer = load_tokenizer(name, setting, **options)
-    refuse_unknown_layers(config.model.path, "model.path=")
+    refuse_unknown_layers(config.model, "model.")
     refuse_unusable_adapter(config.model, "model.")
     refuse_missing_checkpoint(trainer)
     refuse_checkpoints_without_model(config.checkpoint, "checkpoint")

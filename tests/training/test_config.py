@@ -129,6 +129,16 @@ def test_a_model_whose_prompts_cannot_be_shared_is_refused_with_the_way_out(chec
     check(model, "cobalt.share_prompts=false", f"{POLICY}.model.use_remove_padding=false")
 
 
+@pytest.mark.parametrize("change", [{"use_sliding_window": True, "sliding_window": 64}, {"attention_dropout": 0.1}])
+@pytest.mark.parametrize("preset", ["cpu", "one-gpu-vllm"])
+def test_a_model_with_windows_or_dropout_shares_no_prompts(check, model_with, preset, change):
+    named = re.escape("{}={}".format(*next(iter(change.items()))))
+    with pytest.raises(InputError, match=rf"has {named}, and prompts cannot be shared with it: take cobalt\.share_pr"):
+        check(model_with(**change), preset=preset)
+    own = ["cobalt.share_prompts=false", "cobalt.loss_weights=tokens", f"{POLICY}.model.use_remove_padding=false"]
+    check(model_with(**change), *own, preset=preset)
+
+
 def test_fused_kernels_are_refused_where_fsdp2_splits_the_output_layer(check, model_with):
     own = ["cobalt.share_prompts=false", "cobalt.loss_weights=tokens", f"{POLICY}.model.use_fused_kernels=true"]
     split = [*own, f"{POLICY}.actor.strategy=fsdp2"]

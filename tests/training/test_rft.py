@@ -137,6 +137,7 @@ def test_examples_whose_loss_is_not_measured_are_told(examples, capsys, batch, r
         ("trainer.total_epochs=0", "less than 1"),
         ("optim.lr=-1", "no learning rate"),
         ("optim.lr_scheduler_type=linear", "lr_scheduler_type=linear: choose constant, cosine"),
+        ("+model.override_config.attention_dropout=0.1", "attention_dropout=0.1, and prompts cannot be shared with it"),
         ("optim.betas=0.9", "optim.betas=0.9: give two numbers"),
         ("optim.betas=[0.9]", r"optim.betas=\[0.9\]: give two numbers"),
         ("model.path=/nowhere", "no such folder"),
