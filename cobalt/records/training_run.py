@@ -64,7 +64,7 @@ def resumed_step(trainer: Mapping[str, Any]) -> int:
         return 0
     if trainer["resume_mode"] == "resume_path":
         path = trainer["resume_from_path"]
-        if not (match := re.search(r"global_step_(\d+)$", str(path))):
+        if not (match := re.search(r"global_step_(\d+)/*$", str(path))):
             raise InputError(f"trainer.resume_from_path={path}: no such checkpoint; it is a folder named global_step_N")
         return int(match[1])
     tracker = Path(trainer["default_local_dir"], TRACKER_NAME)

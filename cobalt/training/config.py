@@ -202,6 +202,7 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             (model, "tokenizer_path"),
             (model, "lora_adapter_path"),
             (config.reward.custom_reward_function, "path"),
+            (config.trainer, "resume_from_path"),  # veRL takes a slash at its end for a part of the step
         )
         for section, name in files:
             if section[name] and os.path.exists(section[name]):

@@ -658,8 +658,10 @@ def test_a_checkpoint_of_the_model_alone_ends_a_training_and_is_never_gone_on_fr
 def test_a_checkpoint_that_is_named_is_held_against_the_manifest_beside_it(resume, tmp_path):
     named = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={tmp_path}/out/global_step_3"]
     elsewhere = f"trainer.default_local_dir={tmp_path}/other"
-    with pytest.raises(Started):
-        resume(*named, elsewhere)
+    for completed_by_tab in (f"{named[1]}/", named[1]):
+        with pytest.raises(Started) as started:
+            resume(named[0], completed_by_tab, elsewhere)
+        assert started.value.args[0].trainer.resume_from_path == f"{tmp_path}/out/global_step_3"
     with pytest.raises(InputError, match=r"optim\.lr"):
         resume(*named, elsewhere, "actor_rollout_ref.actor.optim.lr=1e-3")
     (tmp_path / "out/training.manifest.json").unlink()
