@@ -262,7 +262,7 @@ def generation_s(config: PlanConfig, shape: Shape) -> float:
     gpu = GPUS[config.gpu]
     rows = config.prompts * config.samples * tensor_parallel(shape, gpu) / config.gpus
     tokens = rows * config.turns * config.response
-    running = min(tokens / config.longest, cached_rows(config, shape, ENGINE_ROOM))
+    running = min(rows, tokens / config.longest, cached_rows(config, shape, ENGINE_ROOM))
     per_token = token_s(config, shape, running)
     decoding = max(tokens / running * per_token, tokens * HOST_S)
     return decoding + prefill_s(config, shape, rows * (1 / config.samples + config.turns - 1))

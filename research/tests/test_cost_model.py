@@ -83,6 +83,12 @@ def test_an_online_recipe_collects_nothing_and_passes_over_problems(capsys):
         main(PlanConfig(turns=2.2, contexts=5))
 
 
+def test_no_more_trajectories_run_than_there_are():
+    """As those do that are all as long as the mean."""
+    equal, shorter = (predict_step(PlanConfig(gpus=64, turns=3, longest=longest)) for longest in (9000, 3000))
+    assert shorter.seconds["generation"] == equal.seconds["generation"]
+
+
 def test_lengths_are_those_of_trajectories(tmp_path):
     def used(*answers):
         return [{"prompt_tokens": 100, "completion_tokens": tokens} for tokens in answers]
