@@ -89,7 +89,8 @@ def merge(config: MergeConfig) -> None:
 
 def merge_shards(checkpoint: Path, folder: Path) -> None:
     """Write the model of a checkpoint of veRL. Raises ``SetupError``."""
-    merger = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    # -P: a file of the user's folder never takes the place of a module
+    merger = [sys.executable, "-P", "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     folders = ["--local_dir", str(checkpoint), "--target_dir", str(folder)]
     done = subprocess.run(merger + folders, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:  # else its output is warnings of other packages

@@ -24,7 +24,7 @@ from cobalt.records.training_run import (
     saved_steps,
 )
 from cobalt.training.checkpoints import remove_old_checkpoints, whole_checkpoint
-from cobalt.training.merge import MergeConfig, manifest_of, merge, model_card
+from cobalt.training.merge import MergeConfig, manifest_of, merge, merge_shards, model_card
 from cobalt.training.training_log import budget_of
 
 
@@ -291,6 +291,17 @@ def test_a_model_keeps_what_training_read_or_changed_and_not_what_the_start_has(
     path.write_text(json.dumps(manifest))
     folder = merged()
     assert [(folder / file).read_text() for file in ("config.json", "tokenizer_config.json")] == [shape, tokenizer]
+
+
+def test_a_file_of_the_users_folder_is_no_module_of_the_merger(tmp_path, monkeypatch):
+    merger = tmp_path / "site/verl/model_merger.py"
+    merger.parent.mkdir(parents=True)
+    merger.write_text("import secrets")
+    merger.with_name("__init__.py").touch()
+    (tmp_path / "secrets.py").write_text("raise ImportError('the user has this file for something else')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+    merge_shards(tmp_path / "checkpoint", tmp_path / "model")
 
 
 def test_what_the_merger_prints_is_shown_only_if_it_fails(merged, run_dir, capsys, monkeypatch):
