@@ -41,7 +41,7 @@ from cobalt.inference.flags import LitellmConfig, OpenWeightConfig
 from cobalt.inference.pace import Pace
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import is_secret, without_userinfo
-from cobalt.serving.app_settings import IN_FLIGHT_HEADER, TOKEN_VARIABLE
+from cobalt.serving.app_settings import IN_FLIGHT_HEADER, TOKEN_VARIABLE, http_token
 from cobalt.serving.proxies import keep_loopback_direct, via_proxy
 
 ERROR_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s+)+")
@@ -183,7 +183,7 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each request in flight is a connection
     async with openai.AsyncOpenAI(
         base_url=base,
-        api_key=os.environ.get(TOKEN_VARIABLE) or "none",
+        api_key=http_token() or "none",
         max_retries=RETRIES,
         timeout=flags.request_timeout_s,
         http_client=ManyRequests(follow_redirects=True),

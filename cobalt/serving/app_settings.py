@@ -1,5 +1,6 @@
 """What the apps share, and their arguments, apart from what needs Ray: so arguments can be checked without it."""
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -19,6 +20,14 @@ TOKEN_VARIABLE = "COBALT_HTTP_TOKEN"
 """In an app's environment the token that callers must send, in a client's the one that it sends."""
 IN_FLIGHT_HEADER = "x-max-in-flight"
 """In answers of the vLLM app: how many requests keep all its replicas busy."""
+
+
+def http_token() -> str | None:
+    """The token in this process's environment. Raises ``InputError`` for one that no header can hold."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not (token.isascii() and token.isprintable()):
+        raise InputError(f"{TOKEN_VARIABLE} may hold printable ASCII characters only")
+    return token or None
 
 
 class HttpConfig(BaseModel):

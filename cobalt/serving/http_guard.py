@@ -10,7 +10,6 @@ Calls by handle go through Ray, which has a token of its own (``RAY_AUTH_MODE=to
 import asyncio
 import hmac
 import json
-import os
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -19,8 +18,7 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from cobalt.errors import InputError
-from cobalt.serving.app_settings import TOKEN_VARIABLE, HttpConfig
+from cobalt.serving.app_settings import TOKEN_VARIABLE, HttpConfig, http_token
 
 METHODS = ("GET", "POST")
 
@@ -97,14 +95,8 @@ class HttpGuard:
 
 
 def guard_of(args: HttpConfig) -> HttpGuard:
-    """The checks of an app with these arguments, and with the token of this process's environment, if it has one.
-
-    Raises ``InputError`` for a token that no header can hold.
-    """
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if not (token.isascii() and token.isprintable()):
-        raise InputError(f"{TOKEN_VARIABLE} may hold printable ASCII characters only")
-    return HttpGuard(token or None, args.max_body_mb, args.body_timeout_s)
+    """The checks of an app with these arguments, and with the token of this process's environment, if it has one."""
+    return HttpGuard(http_token(), args.max_body_mb, args.body_timeout_s)
 
 
 def _is_of_another_page(request: Request) -> bool:

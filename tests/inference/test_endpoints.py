@@ -88,6 +88,15 @@ async def test_request_and_answer(client: str) -> None:
     assert json.dumps(usage), "it goes into a record"
 
 
+async def test_a_token_is_that_of_the_apps_without_whitespace_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server:
+        monkeypatch.setenv("COBALT_HTTP_TOKEN", f" {KEY}\r\n")
+        assert (await ask(server, "openai")).text == "hello"
+        monkeypatch.setenv("COBALT_HTTP_TOKEN", "schl\u00fcssel")
+        with pytest.raises(InputError, match="COBALT_HTTP_TOKEN may hold"):
+            await ask(server, "openai")
+
+
 async def test_an_api_gets_different_seeds_of_31_bits() -> None:
     with api_server(lambda body, attempt: ("ok", {})) as server:
         async with open_litellm_engine(LitellmConfig(**model(server))) as engine:
