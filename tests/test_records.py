@@ -403,3 +403,14 @@ def test_a_model_is_known_by_all_parts_of_its_weights(tmp_path: Path, size: int)
             file.write(b"1" * (size // 10))
         names.add(model_identity(str(tmp_path)))
     assert len(names) == 10 and names.pop().startswith(f"{tmp_path.name}@")
+
+
+@pytest.mark.parametrize("place", [0, 5_000, 11_000_000])
+def test_a_model_is_known_by_each_byte_of_its_tokenizer(tmp_path: Path, place: int) -> None:
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_bytes(bytes(11_000_001))  # as large as Qwen's
+    before = model_identity(str(tmp_path))
+    with open(tokenizer, "r+b") as file:
+        file.seek(place)
+        file.write(b"1")
+    assert model_identity(str(tmp_path)) != before

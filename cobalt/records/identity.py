@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cobalt.errors import InputError
 
-BLOCKS, BLOCK_BYTES = 512, 4096
+BLOCKS, BLOCK_BYTES = 512, 1 << 15
 """Of each file, from its beginning to its end: small files whole, and of large ones some of every layer."""
 HUB_TIMEOUT_S = 10.0
 IDENTITY_SUFFIXES = {".json", ".safetensors", ".bin", ".model", ".txt", ".jinja"}
