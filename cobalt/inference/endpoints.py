@@ -355,7 +355,7 @@ async def open_litellm_engine(flags: LitellmConfig) -> AsyncIterator[LitellmEngi
 
     litellm.suppress_debug_info = True
     # A request that is cancelled while LiteLLM prepares it in a thread: the end of a run may cancel many.
-    warnings.filterwarnings("ignore", r"coroutine '.*\.acompletion' was never awaited", RuntimeWarning)
+    warnings.filterwarnings("ignore", r"coroutine '.*completion\w*' was never awaited", RuntimeWarning)
     _let_litellm_read_parts()
     keys = {name: getattr(flags, name) for name in ("aws_access_key_id", "aws_secret_access_key", "aws_region_name")}
     secrets = {name: value for name, value in {"api_key": flags.openai_api_key, **keys}.items() if value}

@@ -298,8 +298,12 @@ async def test_a_request_that_litellm_was_preparing_when_a_run_ended_prints_noth
         async def acompletion(self) -> None:
             """Never awaited, as LiteLLM's own where the request is cancelled in time."""
 
+        async def acompletion_dispatch(self) -> None:
+            """As Anthropic's."""
+
     async with open_litellm_engine(LitellmConfig(model_name="openai/local", openai_api_key=KEY)):
         Provider().acompletion()
+        Provider().acompletion_dispatch()
     assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
 
 
