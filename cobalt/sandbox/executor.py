@@ -128,7 +128,7 @@ class _Worker:
 
     def __init__(self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self.process, self._reader, self._writer = process, reader, writer
-        self._files_prefix = f"cobalt-files-{secrets.token_hex(8)}-"
+        self._files_folder = os.path.join(gettempdir(), f"cobalt-files-{secrets.token_hex(8)}")
 
     @classmethod
     async def start(cls, settings: tuple[str, Limits, str | OwnFile], niceness: int) -> "_Worker":
@@ -148,7 +148,7 @@ class _Worker:
         reader, writer = await asyncio.open_connection(sock=ours)
         worker = cls(process, reader, writer)
         try:
-            complaint = await worker.ask((*settings, worker._files_prefix, niceness))
+            complaint = await worker.ask((*settings, worker._files_folder, niceness))
             if complaint is not None:
                 raise SetupError(f"no sandbox: {complaint}")
         except ConnectionError:
@@ -181,8 +181,7 @@ class _Worker:
         if self.process.returncode is None:  # else its number may be another group's by now
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for folder in Path(gettempdir()).glob(f"{self._files_prefix}*"):  # of the program that it ran
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self._files_folder, ignore_errors=True)  # of the program that it ran
 
 
 class Executor:

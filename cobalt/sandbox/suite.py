@@ -3,11 +3,11 @@
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from tempfile import TemporaryDirectory
 
 from cobalt.sandbox.checkers import checker_of
 from cobalt.sandbox.confinement import NAMESPACES, Mode
@@ -67,12 +67,12 @@ class SuiteRunner:
     """Runs programs in one sandbox, and checkers in another one that no program judged ever enters.
 
     ``checker``: for problems that name none. Raises ``SetupError`` if there is no sandbox. The one of checkers starts
-    with the first of them that is not ours. ``files_prefix``: of names of temporary folders.
+    with the first of them that is not ours. ``files_folder``: where a program's files lie in mode ``landlock``.
     """
 
-    def __init__(self, mode: Mode, limits: Limits, checker: str | OwnFile, files_prefix: str):
+    def __init__(self, mode: Mode, limits: Limits, checker: str | OwnFile, files_folder: str):
         self._mode: Mode = mode
-        self._files_prefix = files_prefix
+        self._files_folder = files_folder
         self._limits, self._checker = limits, checker
         self._zygote = Zygote(mode, limits)
         self._zygote_of_checkers: Zygote | None = None
@@ -150,8 +150,10 @@ class SuiteRunner:
             with ExitStack() as stack, suppress(TurnOver):
                 folder = packets.FILES
                 if files and self._mode != NAMESPACES:
+                    folder = self._files_folder
                     try:
-                        folder = stack.enter_context(TemporaryDirectory(prefix=self._files_prefix))
+                        os.mkdir(folder)
+                        stack.callback(shutil.rmtree, folder, ignore_errors=True)
                         os.chmod(folder, 0o755)  # the program runs as another user
                     except OSError as error:
                         raise FilesFailure(str(error)) from None
