@@ -1,6 +1,7 @@
 """What a training that goes on from a checkpoint may change, and whether anything is left for it to do."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.metadata import version
@@ -139,6 +140,9 @@ def fixed(config: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in settings.items()
         if value is not None and not any(fnmatchcase(name, pattern) for pattern in (*MAY_CHANGE, *IN_CONTENT))
     }
+    for name, value in kept.items():
+        if name.endswith(".tokenizer_path") and os.path.exists(value):  # older manifests hold it as it was given
+            kept[name] = os.path.abspath(value)
     return {name: START_MODEL if value == model else value for name, value in kept.items()}  # veRL repeats the path
 
 

@@ -6,6 +6,7 @@ sampled and no program is run, so neither Ray nor an execution service is needed
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -125,6 +126,9 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
 
     refuse_ignored(config)
     TrainingConfig.of(config)
+    for name in ("path", "tokenizer_path"):  # cobalt merge looks for them, from wherever it is called
+        if (path := config.model[name]) and os.path.exists(path):
+            config.model[name] = os.path.abspath(path)
     refuse_missing_data(config.data, "preproc/process_multi_turn_taco.py --for rft makes it")
     data, trainer = config.data, config.trainer
     refuse_numbers(config, NUMBERS, "optim.lr")

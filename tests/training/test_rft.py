@@ -21,7 +21,7 @@ from cobalt.training import preflight, rft_worker
 from cobalt.training import rft as rft_module
 from cobalt.training.hydra_main import composed, refuse_mistyped
 from cobalt.training.processes import last_error, train_in_processes
-from cobalt.training.resume import RANKS_FILE
+from cobalt.training.resume import RANKS_FILE, fixed
 from cobalt.training.rft import CONFIG_NAME, checked, refuse_ignored
 from cobalt.training.rft_data import StoredAnswers
 
@@ -94,6 +94,20 @@ def test_prompts_are_rendered_as_they_were_served(examples):
     assert tokenizer.decode(tokens["prompts"]).endswith("assistant\n<think>\n\n</think>\n\n")
     assert tokenizer.decode(other["prompts"]).endswith("assistant\n")
     assert tokens["responses"].tolist() == other["responses"].tolist()
+
+
+def test_the_merge_finds_a_tokenizer_that_was_given_from_another_folder(examples, tmp_path, monkeypatch):
+    (tmp_path / "own").symlink_to(MODEL)
+    monkeypatch.chdir(tmp_path)
+    checked(config := rft(examples, "model.path=own", "model.tokenizer_path=own"))
+    assert config.model.path == config.model.tokenizer_path == str(tmp_path / "own")
+
+
+def test_a_tokenizer_of_an_older_manifest_is_where_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    old, now = (fixed({"model": {"tokenizer_path": path}}) for path in ("own", str(tmp_path / "own")))
+    assert old == now != fixed({"model": {"tokenizer_path": "hub/own"}})
 
 
 def test_long_examples_are_left_out_and_counted(examples, capsys):
