@@ -57,6 +57,8 @@ class MergeConfig(CommandConfig):
 def merge(config: MergeConfig) -> None:
     """See ``MergeConfig``. The output folder appears complete or not at all."""
     refuse_existing(config.output_dir)
+    if not config.checkpoint_dir.is_dir():
+        raise InputError.at(config.checkpoint_dir, None, "no such folder")
     tracker = config.checkpoint_dir / training_run.TRACKER_NAME
     saved = training_run.saved_checkpoints(config.checkpoint_dir)
     # there is none without a checkpoint; a training that was killed while it saved may leave it empty

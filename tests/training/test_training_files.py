@@ -244,6 +244,8 @@ def test_the_latest_checkpoint_is_merged_and_has_a_card_and_other_requests_are_r
     (run_dir / "global_step_16").rename(run_dir / "moved")
     with pytest.raises(InputError, match="has saved no checkpoint"):
         merged()
+    with pytest.raises(InputError, match=r"typo: no such folder$"):
+        merge(MergeConfig(checkpoint_dir=run_dir / "typo", output_dir=run_dir / "model"))
 
 
 @pytest.mark.parametrize("is_of_the_hub", [False, True])
