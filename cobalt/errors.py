@@ -4,6 +4,7 @@ They stand in ``cobalt.sandbox``, which can be used without the rest of the pack
 """
 
 import re
+import sysconfig
 import traceback
 
 from cobalt.sandbox.errors import CobaltError, InfraError, InputError, SetupError
@@ -36,8 +37,14 @@ def first_line(error: object) -> str:
 
 
 def raised(error: BaseException) -> str:
-    """What a user's own function raised, and where, for a message of one line."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    """What a user's own function raised, and where, for a message of one line.
+
+    The place is the last one outside Python's standard library: a user's line that reads a file, not that of ``open``.
+    """
+    places = traceback.extract_tb(error.__traceback__)
+    library = (sysconfig.get_path("stdlib"), "<frozen ")
+    own = [one for one in places if not one.filename.startswith(library) or "site-packages" in one.filename]
+    place = (own or places)[-1]
     return f"raised {type(error).__name__}: {first_line(error)} ({place.filename}, line {place.lineno})"
 
 

@@ -217,6 +217,11 @@ ASYNC = "async def generate(self, messages, sampling, seed):"
         (2, "def generate(self, messages, sampling, seed): return 'text'", "its generate must be async"),
         (2, f"{ASYNC} raise SystemExit(0)", "raised SystemExit: 0 ({}/bad.py, line 5)"),
         (2, f"{ASYNC} return 1 / 0", "raised ZeroDivisionError: division by zero ({}/bad.py, line 5)"),
+        (  # the user's line, not that of the standard library
+            2,
+            f"{ASYNC} return __import__('json').loads('')",
+            "raised JSONDecodeError: Expecting value: line 1 column 1 (char 0) ({}/bad.py, line 5)",
+        ),
     ],
 )
 def test_an_own_engine_that_does_not_work(
