@@ -112,6 +112,8 @@ class Student:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/calculator.py FOLDER")
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "prompts.json").write_text(json.dumps(PROMPTS))
