@@ -194,10 +194,11 @@ def test_records_of_other_rows_with_the_same_ids_are_not_replaced_unsaid(tmp_pat
 
 def test_a_pipe_or_a_folder_is_no_missing_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(InputError, match="is no regular file; it is read more than once"):
+    pipe = "is no regular file; it is read more than once"
+    for path, complaint in ((tmp_path, "is a folder, not a file"), (tmp_path / "pipe", pipe)):
+        with pytest.raises(InputError, match=complaint):
             read_jsonl(path)
-        with pytest.raises(InputError, match="is no regular file; it is read more than once"):
+        with pytest.raises(InputError, match=complaint):
             check_paths([path], [])
 
 

@@ -132,6 +132,8 @@ def read_jsonl(
 
 def no_file(path: str | Path) -> str:
     """Why ``path`` is no input: a pipe or a folder is none either."""
+    if Path(path).is_dir():
+        return "is a folder, not a file"
     return "is no regular file; it is read more than once" if Path(path).exists() else "no such file"
 
 
