@@ -57,7 +57,7 @@ def main(config: ViewConfig) -> None:
     files = write_page(output, paths)
     trajectories = sum(len(problem["samples"]) for file in files for problem in file["problems"])
     problems = len({problem["key"] for file in files for problem in file["problems"]})
-    size = f"{output.stat().st_size / 1e6:.1f} MB"
+    size = f"{output.stat().st_size / 1e3:,.0f} kB"
     print_summary("View", {"page": output, "problems": problems, "trajectories": trajectories, "size": size})
 
 
