@@ -211,7 +211,7 @@ def main(config: TacoConfig | ImportConfig) -> None:
     lists = [] if config.special_judge is None else [config.special_judge]
     check_paths([*inputs, *config.near_duplicates, *lists], [*outputs.values(), log_path], asdict(config))
     preparation, service = Preparation(config), service_of(config)
-    # What decides verdicts. Without a program to run no service is needed.
+    # What decides verdicts. Without a reference solution no service is needed.
     execution = asyncio.run(_description(service)) if preparation.has_programs() else {}
     # Outcomes of verification stay valid when only the split or the prompts change.
     known_rules = {

@@ -204,6 +204,8 @@ def settings_of(config: DpoConfig) -> dict[str, str]:
         given[name] = value
     if not given.get(PAIRS, "1").isdecimal() or given.get(PAIRS) == "0":
         raise InputError(f"{PAIRS}={given[PAIRS]}: expected an integer above 0")
+    if TEMPLATE in given:
+        given[TEMPLATE] = json.dumps(template_arguments(given[TEMPLATE]), sort_keys=True)
     if "save_steps" in given:
         given.setdefault("save_strategy", "steps")
     settings = {**PRESETS[config.preset], **given}

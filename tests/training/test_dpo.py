@@ -77,6 +77,8 @@ def test_prompts_are_rendered_as_they_were_served(pairs, tmp_path, monkeypatch):
     ((found, settings),) = begun
     assert all(tokenizer.decode(ids).endswith("So:") for ids in found["prompt_ids"])
     assert dpo.TEMPLATE not in settings, "TRL does not know it"
+    spelled = [DpoConfig(**flags, settings=(f"{dpo.TEMPLATE}={text}",)) for text in ('{"end":"So:"}', '{"end": "So:"}')]
+    assert dpo.settings_of(spelled[0]) == dpo.settings_of(spelled[1]), "a resumed run may spell it otherwise"
 
 
 @pytest.mark.parametrize(
