@@ -47,7 +47,7 @@ if "-o" in words:
     if killed:
         os.kill(os.getpid(), 9)
 if words[:3] == ["-m", "cobalt", "rft"]:
-    (folder,) = (word.partition("=")[2] for word in words if word.startswith("trainer.default_local_dir="))
+    (folder,) = (word.partition("=")[2].strip("'") for word in words if word.startswith("trainer.default_local_dir="))
     Path(folder, "global_step_3").mkdir(parents=True)
 if "--local_dir" in words:
     folder = Path(words[words.index("--local_dir") + 1])
