@@ -19,7 +19,7 @@ from cobalt.errors import InputError
 from cobalt.inference.engines import open_own_engine
 from cobalt.perturbation import own_perturbation
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.own_files import identity_of, load_own
+from cobalt.sandbox.own_files import OwnFile
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "examples" / "README.md").read_text()
@@ -70,11 +70,11 @@ def test_the_own_engine_and_checker_decide_and_are_recorded_by_hash(runs: Path) 
     evaluated = rows(runs / "own.eval.jsonl")
     rates = {id_: [rate == 1 for rate in row["all_pass_rates"][0]] for id_, row in evaluated.items()}
     assert rates == {"mean": [False, True], "half": [True, True], "span": [False, True]}
-    assert content(runs / "own.turns.jsonl")["engine"] == identity_of("examples/engine.py:Recorded")
+    assert content(runs / "own.turns.jsonl")["engine"] == OwnFile.read("examples/engine.py:Recorded").identity
     (usage,) = json.loads((runs / "own.turns.jsonl").read_text().splitlines()[0])["usage"][0]
     assert usage == {"prompt_tokens": 0, "completion_tokens": 0, "finish_reason": "stop", "cost": None}
     for name in ("own.turns.jsonl", "own.eval.jsonl"):
-        assert content(runs / name)["execution"]["checker"] == identity_of("examples/checker.py:close")
+        assert content(runs / name)["execution"]["checker"] == OwnFile.read("examples/checker.py:close").identity
 
 
 def test_the_own_perturbation_shows_one_wrong_output(runs: Path) -> None:
@@ -86,10 +86,10 @@ def test_the_own_perturbation_shows_one_wrong_output(runs: Path) -> None:
     right = dict(zip(clean.inputs_K, clean.outputs_K, strict=True))
     assert len(modified) == 1 and int(modified.outputs_K[0]) == int(right[modified.inputs_K[0]]) + 1
     assert shown.select([0]) == modified and sorted(shown.inputs_K) == sorted(clean.inputs_K)
-    identity = identity_of("examples/perturbation.py:off_by_one")
+    identity = OwnFile.read("examples/perturbation.py:off_by_one").identity
     assert content(runs / "own.ptb.jsonl")["perturbation"] == identity
     # It depends on the seed alone.
-    off_by_one = load_own("examples/perturbation.py:off_by_one")
+    off_by_one = OwnFile.read("examples/perturbation.py:off_by_one").load()
     outputs = [str(number) for number in range(9)]
     assert off_by_one([], outputs, random.Random(1)) == off_by_one([], outputs, random.Random(1)) != outputs
     assert off_by_one([], ["a", "1.5"], random.Random(1)) is None
@@ -104,7 +104,7 @@ async def test_an_own_engine_may_complain_about_its_model() -> None:
 @pytest.mark.parametrize(("program", "bonus"), [("# sum\nprint(1)", 0.01), ("print(1)", 0.0)])
 def test_the_own_reward_adds_its_bonus(program: str, bonus: float) -> None:
     pytest.importorskip("ray")
-    reward = load_own("examples/reward.py:compute_score")
+    reward = OwnFile.read("examples/reward.py:compute_score").load()
 
     async def execute(code: str, tests: str) -> ExecutionResult:
         return ExecutionResult((Verdict.PASSED,), ("",), ("",))
@@ -140,7 +140,7 @@ def test_another_domain_has_feedback_of_its_own(sums: Path) -> None:
     ],
 )
 def test_the_calculators_check(printed: str, statement: str, expected: bool) -> None:
-    assert load_own("examples/calculator.py:holds")(printed, statement) is expected
+    assert OwnFile.read("examples/calculator.py:holds").load()(printed, statement) is expected
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_calculators_check(printed: str, statement: str, expected: bool) -> 
     [("20", False, 1.0), ("30", False, 1 / 3), ("30", True, 0.0), ("x", False, 0.0), ("nan", False, 0.0)],
 )
 def test_the_calculators_reward_is_larger_near_the_result(printed: str, validate: bool, reward: float) -> None:
-    compute_score = load_own("examples/calculator.py:compute_score")
+    compute_score = OwnFile.read("examples/calculator.py:compute_score").load()
 
     async def execute(code: str, tests: TestCases) -> ExecutionResult:
         verdict = Verdict.PASSED if printed == "20" else Verdict.WRONG_ANSWER
@@ -185,7 +185,7 @@ def test_files_that_do_not_have_what_is_asked_for(tmp_path: Path, monkeypatch, n
     Path("broken.py").write_text("1 / 0\n")
     Path("leaves.py").write_text("raise SystemExit(0)\n")
     with pytest.raises(InputError, match=complaint):
-        load_own(name)
+        OwnFile.read(name).load()
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_the_identity_follows_the_text_and_not_the_folder(tmp_path: Path) -> Non
     for folder, text in (("a", "x = 1\n"), ("b", "x = 1\n"), ("c", "x = 2\n")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "own.py").write_text(text)
-    same, also, other = (identity_of(f"{tmp_path / folder}/own.py:f") for folder in "abc")
+    same, also, other = (OwnFile.read(f"{tmp_path / folder}/own.py:f").identity for folder in "abc")
     assert same == also != other and same.startswith("own.py:f@")
 
 

@@ -11,7 +11,7 @@ from cobalt.errors import CobaltError, InputError, raised
 from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
 from cobalt.inference.flags import InferenceConfig, LitellmConfig, OpenWeightConfig, SolveConfig
 from cobalt.sampler.packages import refuse_missing_packages
-from cobalt.sandbox.own_files import is_own, load_own
+from cobalt.sandbox.own_files import OwnFile, is_own
 
 FLAGS_OF = {"vllm": ("api_base", "request_timeout_s"), "hf": ("batch_size", "fp32")}
 """Flags of ``OpenWeightConfig`` that one engine alone reads."""
@@ -65,7 +65,7 @@ async def open_own_engine(name: str, model: str | None, max_in_flight: int | Non
     async with AsyncExitStack() as stack:
         with _naming(name):
             try:
-                made = load_own(name)(model)
+                made = OwnFile.read(name).load()(model)
             except ValueError as error:  # a complaint about --model
                 raise InputError(f"--engine {name}: {error}") from error
             engine = await stack.enter_async_context(made) if hasattr(made, "__aenter__") else made

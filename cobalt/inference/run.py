@@ -29,7 +29,7 @@ from cobalt.records.manifest import (
     tell_other_origin,
 )
 from cobalt.records.rows import Problem, SingleTurn
-from cobalt.sandbox.own_files import identity_of, is_own
+from cobalt.sandbox.own_files import OwnFile, is_own
 from cobalt.serving.execution import ExecutionService, service_of
 
 REFRESH_S = 1.0
@@ -160,7 +160,7 @@ def run_content(flags: InferenceConfig, prompts: PromptSet, model_id: str, execu
     if isinstance(flags, LitellmConfig):
         content["reasoning_effort"] = flags.reasoning_effort
     elif is_own(flags.engine):
-        content["engine"] = identity_of(flags.engine)
+        content["engine"] = OwnFile.read(flags.engine).identity
     elif flags.fp32:  # earlier outputs do not say
         content["fp32"] = True
     if flags.extraction != "released":  # earlier outputs do not say

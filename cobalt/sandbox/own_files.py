@@ -67,13 +67,3 @@ class OwnFile:
         if not callable(function):
             raise InputError(f"{self.path} defines no function or class '{self.attribute}'")
         return function
-
-
-def identity_of(name: str) -> str:
-    """``OwnFile.identity`` of the file as it is now."""
-    return OwnFile.read(name).identity
-
-
-def load_own(name: str) -> Any:
-    """``OwnFile.load`` of the file as it is now."""
-    return OwnFile.read(name).load()
