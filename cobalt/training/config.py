@@ -20,6 +20,8 @@ TRAINER_PREFIX = "cobalt_"
 """Before the names of veRL's trainers: what ours are registered as."""
 TRAINER_MODES = ("sync", "colocate_async")
 SGLANG = "sglang"
+LARGEST_GRAPH = 512
+"""Sequences. SGLang's own choice for one or two GPUs of 80 GB and more is 256, beyond which it has no CUDA graphs."""
 VLLM = "vllm"
 ENGINES = (VLLM, SGLANG)
 """Values of ``rollout.name`` on GPUs."""
@@ -224,8 +226,9 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         if rollout.name == VLLM and sizes == (1, 1, 1):
             # vLLM's own choice for one GPU. veRL's is a process more, which imports all again.
             rollout.engine_kwargs.vllm.setdefault("distributed_executor_backend", "uni")
-        if rollout.name == SGLANG:  # veRL passes it to vLLM only
+        if rollout.name == SGLANG:  # veRL passes the first to vLLM only; vLLM's own graphs are as large as the second
             rollout.engine_kwargs.sglang.setdefault("chunked_prefill_size", rollout.max_num_batched_tokens)
+            rollout.engine_kwargs.sglang.setdefault("cuda_graph_max_bs", min(rollout.max_num_seqs, LARGEST_GRAPH))
         config.trainer.v1.trainer_mode = f"{TRAINER_PREFIX}{config.trainer.v1.trainer_mode}"
         if config.trainer.val_only:  # veRL would train without it
             config.trainer.val_before_train = True

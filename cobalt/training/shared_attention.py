@@ -10,7 +10,7 @@ A token's results are merged by their log-sum-exp. The gradient is exact: each c
 merged output and the merged log-sum-exp, so that it recomputes the probabilities of the softmax over all keys.
 
 The kernels are FlashAttention-2's that PyTorch ships (CUDA, bf16 or fp16; H query heads over J key heads, H a multiple
-of J). On Hopper's and Blackwell's GPUs they are FlashAttention-4's, where there is a vLLM that brings them.
+of J). On Hopper's and Blackwell's GPUs they are FlashAttention-4's, which vLLM and SGLang bring.
 
 Where a layer is computed again for its gradient (activation checkpointing), ``attention_kept`` spares its attention
 that: output and log-sum-exp stay, 2·H·D bytes for each token of each layer in bf16, as much as a checkpoint itself.
@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -226,12 +227,14 @@ def newer_kernels() -> Any:
     """The module of FlashAttention-4, whose kernels are compiled when they are first called; or None."""
     if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] not in (9, 10):
         return None
-    try:
-        from vllm.vllm_flash_attn.cute import interface  # type: ignore[import-not-found]
-    except ImportError as error:  # another engine, or an installation without what these kernels need
-        print(f"cobalt: shared attention with FlashAttention-2, for FlashAttention-4 cannot be imported: {error}")
-        return None
-    return interface
+    missing = []
+    for package in ("vllm.vllm_flash_attn", "flash_attn"):  # vLLM's own copy; flash-attn-4, which SGLang depends on
+        try:
+            return import_module(f"{package}.cute.interface")
+        except ImportError as error:  # another engine's, or an installation without what these kernels need
+            missing.append(str(error))
+    print(f"cobalt: shared attention with FlashAttention-2, for FlashAttention-4 cannot be imported: {missing}")
+    return None
 
 
 def newer_settings(spans: Spans, causal: bool, scale: float) -> dict[str, Any]:

@@ -25,9 +25,9 @@ ROLLOUT = "actor_rollout_ref.rollout"
 SGLANG = f"{ROLLOUT}.name=sglang"
 ENGINES = f"{ROLLOUT}.engine_kwargs"
 LORA = {"actor_rollout_ref.model.lora_rank": 32, "actor_rollout_ref.actor.strategy": "fsdp2"}
-SERVER_OPTIONS = """attention_backend base_gpu_id chunked_prefill_size custom_weight_loader disable_cuda_graph dp_size
- dtype enable_lora enable_memory_saver enable_metrics enable_weights_cpu_backup ep_size gpu_id_step
- json_model_override_args load_format log_level lora_target_modules max_lora_rank max_running_requests
+SERVER_OPTIONS = """attention_backend base_gpu_id chunked_prefill_size cuda_graph_max_bs custom_weight_loader
+ disable_cuda_graph dp_size dtype enable_lora enable_memory_saver enable_metrics enable_weights_cpu_backup ep_size
+ gpu_id_step json_model_override_args load_format log_level lora_target_modules max_lora_rank max_running_requests
  mem_fraction_static mm_attention_backend model_path nnodes node_rank quantization sampling_backend skip_server_warmup
  skip_tokenizer_init tp_size trust_remote_code"""
 """Some of the options of SGLang 0.5.12's server. Another one is an error, as there."""
@@ -149,10 +149,13 @@ def server(monkeypatch):
 async def test_a_recipes_settings_reach_sglangs_server(server):
     make, started = server
     lora = [f"{name}={value}" for name, value in LORA.items()]
-    config = completed(compose(SGLANG, *lora, f"+{ENGINES}.sglang.sampling_backend=pytorch"))
+    config = completed(
+        compose(SGLANG, *lora, f"{ROLLOUT}.max_num_seqs=600", f"+{ENGINES}.sglang.sampling_backend=pytorch")
+    )
     await make(config).launch_server()
-    asked = {"mem_fraction_static": 0.2, "tp_size": 1, "chunked_prefill_size": 16384, "disable_cuda_graph": False}
-    asked |= {"max_running_requests": 256, "sampling_backend": "pytorch", "load_format": "dummy"}
+    asked = {"mem_fraction_static": 0.2, "tp_size": 1, "chunked_prefill_size": 16384, "cuda_graph_max_bs": 512}
+    asked |= {"max_running_requests": 600, "sampling_backend": "pytorch", "load_format": "dummy"}
+    asked |= {"disable_cuda_graph": False}
     asked |= {"enable_lora": True, "max_lora_rank": 32, "lora_target_modules": ["all"], "skip_tokenizer_init": True}
     assert {name: started[name] for name in asked} == asked
 

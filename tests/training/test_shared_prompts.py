@@ -166,12 +166,17 @@ def test_newer_kernels_give_the_same_and_compute_attention_again(checkpointing, 
     assert len(calls) == (1 + checkpointing) * 2 * len(model.model.layers)  # alone and across, for each layer
 
 
-def test_kernels_that_cannot_be_imported_are_told(monkeypatch, capsys):
+@pytest.mark.parametrize("package", ["vllm.vllm_flash_attn", "flash_attn", None])
+def test_newer_kernels_are_the_engines_and_missing_ones_are_told(monkeypatch, capsys, package):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setitem(sys.modules, "vllm", None)
-    assert newer_kernels.__wrapped__() is None
-    assert "FlashAttention-2, for FlashAttention-4 cannot be imported: " in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    if package is not None:
+        monkeypatch.setitem(sys.modules, f"{package}.cute.interface", plain_attention)
+    assert newer_kernels.__wrapped__() is (package and plain_attention)
+    told = "FlashAttention-2, for FlashAttention-4 cannot be imported: " in capsys.readouterr().out
+    assert told == (package is None)
 
 
 def test_recomputation_sees_the_plan_of_its_own_micro_batch():
