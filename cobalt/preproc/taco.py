@@ -351,12 +351,12 @@ class Preparation:
             return {**row, "left_out": INFRA, "infra_error": made["infra_error"]}
         return {**row, "input_output": made["input_output"]}
 
-    def _asked(self, row: Record) -> generated_tests.Asked | None:
-        """What the references of a row have to be run on for more tests; None: it needs none, or is dropped anyway."""
+    def _few_tests(self, row: Record) -> tuple[TestCases | None, Record] | None:
+        """The usable tests and ``input_output`` of a row that needs more; None: it does not, or is dropped anyway."""
         made = self._generated.get(row["id"], row_hash(row)) if self._generated is not None else None
         if is_prepared(row) or (made is not None and made["infra_error"] is None):
             return None
-        config, tests = self._config, taco_rows.parsed(row["input_output"])
+        tests = taco_rows.parsed(row["input_output"])
         if not isinstance(tests, dict) or GENERATED in tests or not taco_rows.references(row):
             return None
         if taco_rows.refusal(row, self._rules) or self._known.match(row):
@@ -365,32 +365,34 @@ class Preparation:
         known = readings[0] if readings and not isinstance(readings, str) else None
         if not tests.get(UNANSWERED) and (known is None or len(known) >= self._rules.min_tests):
             return None
-        return generated_tests.asked(known, tests, filled_up_to(config), random_of(config.seed, row["id"]))
+        return known, tests
 
     async def generate(self, log: RecordFile) -> None:
         """Before the passes: run the references of problems with too few tests on more inputs."""
-        config = self._config
-        number = sum(self._asked(row) is not None for row in self._rows(Counter(), quiet=True))
+        config, wanted = self._config, filled_up_to(self._config)
+        number = sum(self._few_tests(row) is not None for row in self._rows(Counter(), quiet=True))
         log.refuse_loss(self.ids)
         if number == 0:
             return
         async with service_of(config) as service:
             with progress_bar(total=number, desc="generating tests", unit=" problems") as bar:
 
-                async def generate_for(problem: tuple[Record, generated_tests.Asked]) -> None:
-                    row, asked = problem
-                    programs = taco_rows.solution_order(taco_rows.references(row), config.seed, row["id"], self._rules)
-                    programs *= 1 + (len(programs) == 1)  # twice: results that chance decides do not agree
-                    results = [await service.run(program, asked.tests) for program in programs]
-                    infra_error = next((result.infra_error for result in results if result.infra_error), None)
-                    tests = taco_rows.parsed(row["input_output"])
-                    tests = generated_tests.answered(asked, tests, results, filled_up_to(config))
-                    outcome = {"infra_error": infra_error, "input_output": tests}
-                    log.append({"id": row["id"], "input_hash": row_hash(row), **outcome})
+                async def generate_for(problem: tuple[Record, TestCases | None, Record]) -> None:
+                    row, known, tests = problem
+                    asked = generated_tests.asked(known, tests, wanted, random_of(config.seed, row["id"]))
+                    if asked is not None:
+                        programs = taco_rows.references(row)
+                        programs = taco_rows.solution_order(programs, config.seed, row["id"], self._rules)
+                        programs *= 1 + (len(programs) == 1)  # twice: results that chance decides do not agree
+                        results = [await service.run(program, asked.tests) for program in programs]
+                        infra_error = next((result.infra_error for result in results if result.infra_error), None)
+                        filled = generated_tests.answered(asked, tests, results, wanted)
+                        key = {"id": row["id"], "input_hash": row_hash(row)}
+                        log.append({**key, "infra_error": infra_error, "input_output": filled})
                     bar.update()
 
                 rows = self._rows(Counter(), quiet=True)
-                pending = ((row, asked) for row in rows if (asked := self._asked(row)) is not None)
+                pending = ((row, *few) for row in rows if (few := self._few_tests(row)) is not None)
                 await for_each(pending, generate_for, lambda: config.concurrency)
 
     def _examined(self, row: Record) -> Candidate | Record | str:
