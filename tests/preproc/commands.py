@@ -1,5 +1,9 @@
-"""Running the entry scripts in this process, and judging programs by their names."""
+"""Running the entry scripts in this process, and programs in sandboxes or by their names."""
 
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +12,7 @@ from in_process import exit_code
 from scripted import read_rows as read_rows
 
 from cobalt.records import write_jsonl
-from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox import ExecutionResult, Executor, TestCases, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,3 +62,27 @@ class FakeService:
         assert code is not None
         self.runs.append(code)
         return RESULTS[code.split("#")[0]](len(tests))
+
+
+class SharedExecutor:
+    """An executor on an event loop of its own, in a thread, for commands that have a loop each."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._executor = Executor(workers=2)
+        self.submit("start").result()
+
+    def submit(self, method: str, *arguments: Any) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(getattr(self._executor, method)(*arguments), self._loop)
+
+    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
+        return lambda *arguments: asyncio.wrap_future(self.submit(method, *arguments))
+
+    def judge(self, *programs: tuple[str, Any]) -> list[ExecutionResult]:
+        """The results of programs on tests."""
+        return self.submit("run_many", programs).result()
+
+    def close(self) -> None:
+        self.submit("close").result()
+        self._loop.call_soon_threadsafe(self._loop.stop)

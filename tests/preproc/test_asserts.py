@@ -1,6 +1,5 @@
 """Asserts as tests, in the layouts of MBPP, HumanEval, EvalPlus and LeetCodeDataset; tests generated from few."""
 
-import asyncio
 import json
 import random
 import re
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import FakeService, one_complaint, read_rows, run_cobalt, write_rows
+from commands import FakeService, SharedExecutor, one_complaint, read_rows, run_cobalt, write_rows
 from test_import import imported
 from test_taco_rows import raw
 
@@ -17,7 +16,7 @@ from cobalt.preproc import asserts, generated_tests
 from cobalt.preproc.formats import FORMATS, Name
 from cobalt.preproc.taco import VERIFIED
 from cobalt.records import TestCases
-from cobalt.sandbox import ExecutionResult, Executor, Verdict
+from cobalt.sandbox import ExecutionResult, Verdict
 from cobalt.serving.execution import ExecutionService
 
 SHARED = Path(__file__).parents[3] / "shared/real/problems/problems.tar.xz"
@@ -110,7 +109,7 @@ def test_the_statement_of_mbpp_shows_the_signature_in_the_form_that_programs_get
     assert made["starter_code"] == "def widest(pairs, least=0):" and made["id"] == "mbpp-7"
 
 
-def test_problems_of_each_layout_are_imported_with_generated_tests(tmp_path: Path) -> None:
+def test_problems_of_each_layout_are_imported_with_generated_tests(tmp_path: Path, sandbox: SharedExecutor) -> None:
     sanitized = {**mbpp(prompt=TASK, test_imports=["import math"]), "task_id": 8}
     (tmp_path / "in.json").write_text(json.dumps([{k: v for k, v in sanitized.items() if k != "text"}], indent=1))
     ((record,), counts) = imported("mbpp", tmp_path / "in.json")
@@ -121,28 +120,26 @@ def test_problems_of_each_layout_are_imported_with_generated_tests(tmp_path: Pat
     pairs = [json.loads(text.split("\n")[0]) for text in tests.inputs_K]
     assert all(a <= b for listed in pairs for a, b in listed), "what holds for all pairs is kept"
 
-    async def verdicts() -> list[bool]:
-        wrong = RIGHT.replace(">=", ">")
-        async with Executor(workers=1) as executor:
-            return [(await executor.run(code, tests)).solved for code in (RIGHT, wrong.replace("max", "min"))]
-
-    assert asyncio.run(verdicts()) == [True, False]
+    wrong = RIGHT.replace(">=", ">").replace("max", "min")
+    assert [result.solved for result in sandbox.judge((RIGHT, tests), (wrong, tests))] == [True, False]
     before = [(tmp_path / f"out{end}.jsonl").read_bytes() for end in ("", ".generated")]
     assert imported("mbpp", tmp_path / "in.json")[0] == [record]
     assert [(tmp_path / f"out{end}.jsonl").read_bytes() for end in ("", ".generated")] == before
 
 
-def test_an_infra_failure_while_tests_are_generated_is_told_and_retried(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_an_infra_failure_while_tests_are_generated_is_told_and_retried(
+    tmp_path: Path, sandbox: SharedExecutor, capsys, monkeypatch
+) -> None:
     source, run = write_rows(tmp_path / "in.jsonl", [mbpp()]), ExecutionService.run
 
     async def lost(self: ExecutionService, code: str | None, tests: TestCases) -> ExecutionResult:
         return ExecutionResult.infra(len(tests), "worker lost")
 
     monkeypatch.setattr(ExecutionService, "run", lost)
-    imported("mbpp", source, code=3)
+    imported("mbpp", source, "--generate", 9, code=3)
     assert "1 of 1 problems" in one_complaint(capsys)
     monkeypatch.setattr(ExecutionService, "run", run)
-    assert imported("mbpp", source)[1][VERIFIED] == 1
+    assert imported("mbpp", source, "--generate", 9)[1][VERIFIED] == 1
 
 
 def test_stdin_problems_get_no_generated_tests() -> None:
@@ -150,11 +147,11 @@ def test_stdin_problems_get_no_generated_tests() -> None:
     assert generated_tests.asked(TestCases(("[1]",), ("1",), "f"), {"fn_name": "f"}, 24, random.Random(0)) is not None
 
 
-def test_evalplus_inputs_get_the_outputs_of_the_canonical_solution(tmp_path: Path) -> None:
+def test_evalplus_inputs_get_the_outputs_of_the_canonical_solution(tmp_path: Path, sandbox: SharedExecutor) -> None:
     texts = [["a"], ["bc"], ["def"], ["g" * 500], [7]]
     plus = humaneval(base_input=texts[:2], plus_input=[*texts[2:], *[["h" * i] for i in range(4, 12)]], atol=0)
     del plus["test"]
-    ((record,), _) = imported("humaneval", write_rows(tmp_path / "HumanEvalPlus.jsonl", [plus]))
+    ((record,), _) = imported("humaneval", write_rows(tmp_path / "HumanEvalPlus.jsonl", [plus]), "--generate", 13)
     tests = TestCases.parse(record["test_cases"])
     told = dict(zip(tests.inputs_K, tests.outputs_K, strict=True))
     assert told['"a"'] == '"a!"' and told['"def"'] == '"def!"'
@@ -177,13 +174,14 @@ for i, (inp, exp) in enumerate(zip(inputs, results)):
 """How EvalPlus writes the tests of its sets on the hub."""
 
 
-def test_rows_of_evalplus_on_the_hub_have_the_inputs_of_their_tests(tmp_path: Path) -> None:
+def test_rows_of_evalplus_on_the_hub_have_the_inputs_of_their_tests(tmp_path: Path, sandbox: SharedExecutor) -> None:
     words = [["h" * i] for i in range(12)]
     results = f"results = {[word + '!' for (word,) in words]}"
     test = CHECKED.format(head="", inputs=words, results=results, checked="assertion(candidate(*inp), exp, 0.01)")
     test = test.replace("\ninputs", "\ndef check(candidate):\n    inputs").replace("\nresults", "\n    results")
     test = test.replace("\nfor", "\n    for").replace("    assertion(cand", "        assertion(cand")
-    ((record,), _) = imported("humaneval", write_rows(tmp_path / "hub.jsonl", [humaneval(test=test)]))
+    source = write_rows(tmp_path / "hub.jsonl", [humaneval(test=test)])
+    ((record,), _) = imported("humaneval", source, "--generate", 14)
     tests = TestCases.parse(record["test_cases"])
     told = zip(tests.inputs_K, tests.outputs_K, record["generated"], strict=True)
     given = {text: output for text, output, is_generated in told if not is_generated}
@@ -201,13 +199,14 @@ def test_rows_of_evalplus_on_the_hub_have_the_inputs_of_their_tests(tmp_path: Pa
     assert asserts.mbpp(mbpp(test=other))["input_output"][asserts.UNANSWERED] == []
 
 
-def test_mbpp_of_evalplus_has_inputs_and_asserts_in_its_prompt(tmp_path: Path) -> None:
+def test_mbpp_of_evalplus_has_inputs_and_asserts_in_its_prompt(tmp_path: Path, sandbox: SharedExecutor) -> None:
     inputs = [[[[1, 4 + i]], 2] for i in range(9)]
     fields = {"task_id": "Mbpp/9", "entry_point": "widest", "canonical_solution": RIGHT, "atol": 0}
     row = {**fields, "prompt": f"'''\n{TASK}\n'''\n", "base_input": inputs[:3], "plus_input": inputs[3:]}
     shown = {**row, "task_id": "Mbpp/8", "prompt": f'"""\n{TASK}\nassert widest([(1, 9)]) == 8\n"""\n'}
     as_set = {**row, "task_id": "Mbpp/7", "prompt": f'"""\n{TASK}\nassert set(widest([(1, 9)])) == set([8])\n"""\n'}
-    records, counts = imported("mbpp", write_rows(tmp_path / "MbppPlus.jsonl", [row, shown, as_set]))
+    source = write_rows(tmp_path / "MbppPlus.jsonl", [row, shown, as_set])
+    records, counts = imported("mbpp", source, "--generate", 9)
     name = "\n\nYour function must be named `widest`."
     shown_tests = f"{name} It should pass these tests:\nassert widest([[1, 9]]) == 8"
     assert [record["question"] for record in records] == [TASK.strip() + name, TASK.strip() + shown_tests]
@@ -215,14 +214,14 @@ def test_mbpp_of_evalplus_has_inputs_and_asserts_in_its_prompt(tmp_path: Path) -
     assert counts[f"dropped: {asserts.NO_TEST}"] == 1
 
 
-def test_near_duplicates_are_found_by_tests_that_are_not_generated(tmp_path: Path) -> None:
+def test_near_duplicates_are_found_by_tests_that_are_not_generated(tmp_path: Path, sandbox: SharedExecutor) -> None:
     """Whether an earlier run generated some or not."""
     shown = "".join(f"assert widest([({n}, {3 * n})]) == {2 * n}\n" for n in range(5, 8))
     plus = {"task_id": 8, "prompt": f'"""\n{TASK}\n{shown}"""\n', "canonical_solution": RIGHT}
     plus |= {"base_input": [[[[1, n]]] for n in range(2, 11)], "entry_point": "widest"}
     kept = mbpp(task_id=9, test_list=[f"assert widest([(1, {n})]) == {n - 1}" for n in (40, 50)])
     source = write_rows(tmp_path / "in.jsonl", [mbpp(), plus, kept])
-    records, _ = imported("mbpp", source)
+    records, _ = imported("mbpp", source, "--generate", 14)
     assert len(records) == 3 and all(True in record["generated"] for record in records)
     others = {f"[[0, {n}]]": str(n) for n in range(100, 116)}
     twins = []
@@ -235,30 +234,34 @@ def test_near_duplicates_are_found_by_tests_that_are_not_generated(tmp_path: Pat
     flags = ("--near_duplicates", write_rows(tmp_path / "test.jsonl", twins))
     for name in ("out.jsonl", "out.jsonl.manifest.json"):
         (tmp_path / name).unlink()
-    assert [record["id"] for record in imported("mbpp", source, *flags)[0]] == ["mbpp-9"]
+    assert [record["id"] for record in imported("mbpp", source, "--generate", 14, *flags)[0]] == ["mbpp-9"]
     (tmp_path / "prepared").mkdir()
     source = write_rows(tmp_path / "prepared" / "in.jsonl", [records[0], records[2]])
     assert [record["id"] for record in imported("taco", source, *flags)[0]] == ["mbpp-9"]
 
 
-def test_leetcode_has_keyword_arguments_in_order_and_any_order_of_results(tmp_path: Path) -> None:
+def test_leetcode_has_keyword_arguments_in_order_and_any_order_of_results(
+    tmp_path: Path, sandbox: SharedExecutor
+) -> None:
     ((record,), counts) = imported("leetcode", write_rows(tmp_path / "in.jsonl", [leetcode()]))
     tests = TestCases.parse(record["test_cases"])
     assert (tests.fn_name, tests.checker, tests.inputs_K[0]) == ("firstTwo", "unordered", "[5, 2, 0]\n0")
     assert record["difficulty"] == "Easy" and "generated" not in record and counts["tests generated"] == 0
 
 
-def test_what_cannot_be_a_test_is_counted_and_why_a_problem_goes(tmp_path: Path) -> None:
+def test_what_cannot_be_a_test_is_counted_and_why_a_problem_goes(tmp_path: Path, sandbox: SharedExecutor) -> None:
     other = humaneval(
         "assert candidate('cabbac') == 'cabbac!'", "assert candidate({1}) == 'a!'", "assert len(candidate('a')) == 2"
     )
     rows = [other, humaneval("assert candidate({1}) == 1", task_id="HumanEval/4")]
-    ((record,), counts) = imported("humaneval", write_rows(tmp_path / "in.jsonl", rows))
+    ((record,), counts) = imported("humaneval", write_rows(tmp_path / "in.jsonl", rows), "--generate", 9)
     assert counts["tests left out: cut, unreadable, or without an output"] == 2
     assert counts[f"dropped: {asserts.NO_TEST}"] == 1 and record["id"] == "humaneval-3"
 
 
-def test_a_problem_with_few_tests_is_dropped_if_none_are_generated(tmp_path: Path, capsys) -> None:
+def test_a_problem_with_few_tests_is_dropped_if_none_are_generated(
+    tmp_path: Path, sandbox: SharedExecutor, capsys
+) -> None:
     imported("humaneval", write_rows(tmp_path / "in.jsonl", [humaneval()]), "--generate", 0, code=2)
     assert "1 x dropped: fewer than 8 well-formed tests" in one_complaint(capsys)
 

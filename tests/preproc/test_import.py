@@ -1,6 +1,5 @@
 """Problems of our own in each source's format: imported, verified, counted; broken rows are named."""
 
-import asyncio
 import gzip
 import io
 import json
@@ -16,7 +15,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import FakeService, one_complaint, read_rows, run_cobalt, write_rows
+from commands import FakeService, SharedExecutor, one_complaint, read_rows, run_cobalt, write_rows
 from huggingface_hub import DatasetCard
 from PIL import Image
 from test_livecodebench import lcb_row
@@ -26,7 +25,6 @@ from cobalt.preproc.formats import FORMATS, Name
 from cobalt.preproc.taco import UNVERIFIED
 from cobalt.prompts import first_messages, problem_instruction
 from cobalt.records import TestCases
-from cobalt.sandbox import Executor
 
 STATEMENT = (
     "A shop sells apples in bags. You are given the number of bags and the number of apples in one bag, both on one "
@@ -105,7 +103,7 @@ def in_file(path: Path, rows: list[dict]) -> Path:
     return write_rows(path, rows)
 
 
-def test_each_format_gives_problems_whose_tests_the_executor_can_run(tmp_path: Path) -> None:
+def test_each_format_gives_problems_whose_tests_the_executor_can_run(tmp_path: Path, sandbox: SharedExecutor) -> None:
     records = {}
     for name, make in ROWS.items():
         (tmp_path / name).mkdir()
@@ -117,13 +115,8 @@ def test_each_format_gives_problems_whose_tests_the_executor_can_run(tmp_path: P
             assert records[name]["verified"] is False
         assert counts[kept] == counts["written: all"] == 1
 
-    async def verdicts() -> list[list[bool]]:
-        async with Executor(workers=2) as executor:
-            programs = [(code, record) for record in records.values() for code in (RIGHT, WRONG)]
-            results = await executor.run_many([(code, record["test_cases"]) for code, record in programs])
-            return [[result.solved for result in results[i : i + 2]] for i in range(0, len(results), 2)]
-
-    assert asyncio.run(verdicts()) == [[True, False]] * len(ROWS)
+    programs = [(code, record["test_cases"]) for record in records.values() for code in (RIGHT, WRONG)]
+    assert [result.solved for result in sandbox.judge(*programs)] == [True, False] * len(ROWS)
     for name, record in records.items():
         public, hidden = (TestCases.parse(record[f"{part}_test_cases"]) for part in ("public", "hidden"))
         assert (len(public), len(hidden)) == (4, 8)
@@ -142,7 +135,7 @@ CALL_SHAPES = {
 }
 
 
-def test_function_calls_keep_the_name_of_the_function(tmp_path: Path) -> None:
+def test_function_calls_keep_the_name_of_the_function(tmp_path: Path, sandbox: SharedExecutor) -> None:
     calls = {"solutions": [CALL], "starter_code": "class Solution: ..."}
     rows = [
         deepcoder(problem=f"{STATEMENT} {shape}", tests=json.dumps(tests), **calls)
@@ -297,7 +290,9 @@ print(1 if sorted(shown) == sorted(right) and len(given) == 2 else 0)
 """
 
 
-def test_codeforces_checkers_in_python_judge_and_what_cannot_run_is_counted(tmp_path: Path) -> None:
+def test_codeforces_checkers_in_python_judge_and_what_cannot_run_is_counted(
+    tmp_path: Path, sandbox: SharedExecutor
+) -> None:
     two = [{"input": pair["input"], "output": f"{pair['output']} 1"} for pair in PAIRS]
     rows = [
         codeforces(official_tests=two, generated_checker=CHECKER),
@@ -317,17 +312,13 @@ def test_codeforces_checkers_in_python_judge_and_what_cannot_run_is_counted(tmp_
     ):
         assert counts[reason] == 1
 
-    async def run() -> list[bool | None]:
-        async with Executor(workers=1) as executor:
-            programs = [RIGHT.replace("print(", "print(1, "), RIGHT, "print('x', 1)", "print()"]
-            results = [await executor.run(code, record["test_cases"]) for code in programs]
-            assert not any(result.infra_error for result in results)
-            return [result.solved for result in results]
-
-    assert asyncio.run(run()) == [True, False, False, False]
+    programs = [RIGHT.replace("print(", "print(1, "), RIGHT, "print('x', 1)", "print()"]
+    results = sandbox.judge(*((code, record["test_cases"]) for code in programs))
+    assert not any(result.infra_error for result in results)
+    assert [result.solved for result in results] == [True, False, False, False]
 
 
-def test_a_codeforces_checker_that_cannot_judge_is_no_verdict(tmp_path: Path) -> None:
+def test_a_codeforces_checker_that_cannot_judge_is_no_verdict(tmp_path: Path, sandbox: SharedExecutor) -> None:
     """It may read its files as bytes, and fail for a wrong output; one that always fails tells nothing of programs."""
     in_bytes = CHECKER.replace("open(name)", 'open(name, "rb")').replace("print(1", "int(shown[0]); print(1")
     checkers = [in_bytes, "import no_such_module", "pass"]
@@ -335,12 +326,9 @@ def test_a_codeforces_checker_that_cannot_judge_is_no_verdict(tmp_path: Path) ->
     rows = [{**row, "generated_checker": checker} for row, checker in zip(rows, checkers, strict=True)]
     records, _ = imported("codeforces", write_rows(tmp_path / "in.jsonl", rows))
 
-    async def run() -> list[tuple[bool, bool]]:
-        async with Executor(workers=1) as executor:
-            asked = [(code, record["test_cases"]) for record in records for code in (RIGHT, "print('x')")]
-            return [(result.infra_error is None, result.solved) for result in await executor.run_many(asked)]
-
-    assert asyncio.run(run()) == [(True, True), (True, False), *[(False, False)] * 4]
+    results = sandbox.judge(*((code, record["test_cases"]) for record in records for code in (RIGHT, "print('x')")))
+    judged = [(result.infra_error is None, result.solved) for result in results]
+    assert judged == [(True, True), (True, False), *[(False, False)] * 4]
 
 
 def test_rows_that_are_not_code_are_counted_and_our_own_parquet_is_read(tmp_path: Path) -> None:

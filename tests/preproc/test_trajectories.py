@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import one_complaint, read_rows, run_cobalt, write_rows
+from commands import SharedExecutor, one_complaint, read_rows, run_cobalt, write_rows
 
 from cobalt.bandit.evaluated import parse_problem
 from cobalt.evaluation.evaluate import EvaluationConfig
@@ -98,7 +98,7 @@ def counts_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_layouts_answers_run_again_and_get_our_feedback(tmp_path: Path, name: str) -> None:
+def test_a_layouts_answers_run_again_and_get_our_feedback(tmp_path: Path, sandbox: SharedExecutor, name: str) -> None:
     layout, made = LAYOUTS[name]
     rows = list(map(made, (chat(WRONG, NEAR, RIGHT), chat(RIGHT), chat(WRONG))))
     if name == "rllm":  # a file for each episode
@@ -133,7 +133,7 @@ def test_the_next_stages_take_the_output_as_their_own(tmp_path: Path) -> None:
     assert [one.pass_rates_T for one in parse_problem(row).trajectories] == [(0, pytest.approx(2 / 3)), (1,), (0,)]
 
 
-def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path, sandbox: SharedExecutor) -> None:
     call = {"content": None, "tool_calls": [{"id": "1", "name": "python", "arguments": "{}"}]}
     branched = trace_of(chat(RIGHT, RIGHT))
     branched["nodes"][4]["parent"] = 1
@@ -154,7 +154,7 @@ def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
     assert record["public_pass_rates"] == [[1]], "the program is that of the answer"
 
 
-def test_a_row_can_name_its_problem(tmp_path: Path) -> None:
+def test_a_row_can_name_its_problem(tmp_path: Path, sandbox: SharedExecutor) -> None:
     rows = [{**of_chat(chat(RIGHT, question="Hidden words.")), "info": {"id": id_}} for id_ in (1, "1", 2)]
     source = write_rows(tmp_path / "in.jsonl", rows)
     code, records = run_import(tmp_path, "openai-messages", source, "--id_field", "info.id", problems=[problem(1)])
@@ -168,7 +168,7 @@ def test_the_longest_statement_in_a_prompt_is_the_problem() -> None:
     assert statements.find("times this number. Again.") is None
 
 
-def test_a_rerun_keeps_what_is_there_and_redoes_what_grew(tmp_path: Path) -> None:
+def test_a_rerun_keeps_what_is_there_and_redoes_what_grew(tmp_path: Path, sandbox: SharedExecutor) -> None:
     problems = [problem(), problem("again", "Say it three times.")]
     rows = [of_chat(chat(WRONG)), of_chat(chat(RIGHT, question="Say it three times."))]
     source = write_rows(tmp_path / "in.jsonl", rows)
@@ -199,7 +199,9 @@ def test_a_wrong_row_is_named(tmp_path: Path, name: str, capsys: pytest.CaptureF
     assert not (tmp_path / "out.jsonl").exists() and not (tmp_path / "out.jsonl.manifest.json").exists()
 
 
-def test_an_episode_that_cannot_be_read_is_named_or_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_episode_that_cannot_be_read_is_named_or_skipped(
+    tmp_path: Path, sandbox: SharedExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
     (episodes := tmp_path / "episodes").mkdir()
     write_rows(episodes / "episode_1.json", [of_rllm(chat(RIGHT))])
     (episodes / "episode_2.json").write_text("[" * 100_000)
@@ -209,7 +211,7 @@ def test_an_episode_that_cannot_be_read_is_named_or_skipped(tmp_path: Path, caps
     assert code == 0 and len(record["conversations"]) == counts_of(tmp_path)["skipped invalid"] == 1
 
 
-def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path, sandbox: SharedExecutor) -> None:
     (episodes := tmp_path / "episodes").mkdir()
     (tmp_path / "link").symlink_to(episodes)
     file = write_rows(episodes / "episode_1.json", [of_rllm(chat(RIGHT))])
