@@ -393,13 +393,12 @@ def test_half_of_a_surrogate_pair_comes_through(tmp_path: Path) -> None:
     assert Completion("\ud83d\ude00 \ud83d", 1, 1, "stop").text == "\N{GRINNING FACE} \ufffd"
 
 
-@pytest.mark.parametrize("size", [100, 40_000, 40_000_000])
+@pytest.mark.parametrize("size", [100, 40_000, 20_000_000])
 def test_a_model_is_known_by_all_parts_of_its_weights(tmp_path: Path, size: int) -> None:
-    weights = tmp_path / "model.safetensors"
     names = set[str]()
     for layer in range(10):
-        weights.write_bytes(bytes(size))
-        with open(weights, "r+b") as file:
+        with open(tmp_path / "model.safetensors", "wb") as file:
+            file.truncate(size)
             file.seek(layer * size // 10)
             file.write(b"1" * (size // 10))
         names.add(model_identity(str(tmp_path)))

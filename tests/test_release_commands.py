@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from in_process import exit_code
+from quickly import made_quickly
 from scripted import MultiplyingService, ScriptedEngine, opened, problem_rows, read_rows
 from test_livecodebench import lcb_row
 from tokenizers_for_tests import make_tokenizer
@@ -28,7 +29,7 @@ from cobalt.records.rows import MultiTurn
 from cobalt.serving.execution import ExecutionService
 
 ROOT = Path(__file__).resolve().parents[1]
-PROBLEMS = 4
+PROBLEMS = 2
 KEYS = "--openai_api_key K --aws_access_key_id K --aws_secret_access_key K --aws_region_name us-west-2"
 OPEN = "--max_tokens 6144"
 API = f"--model_name bedrock/m {KEYS}"
@@ -83,7 +84,7 @@ def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     write_jsonl(folder / "released_cases.jsonl", RELEASED_CASES)
     make_tokenizer().save_pretrained(folder / "tokenizer")
     service = MultiplyingService()
-    with pytest.MonkeyPatch.context() as patch:
+    with made_quickly(), pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for module in (inference, evaluate):
             patch.setattr(module, "service_of", lambda _: opened(ExecutionService(service)))
