@@ -12,6 +12,7 @@ from in_process import exit_code
 from scripted import read_rows as read_rows
 
 from cobalt.records import write_jsonl
+from cobalt.records.manifest import manifest_path, read_manifest
 from cobalt.sandbox import ExecutionResult, Executor, TestCases, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +33,10 @@ def one_complaint(capsys: pytest.CaptureFixture[str]) -> str:
     lines = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
     assert len(lines) == 1
     return lines[0]
+
+
+def manifest_of(output: Path) -> dict[str, Any]:
+    return read_manifest(manifest_path(output))
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:

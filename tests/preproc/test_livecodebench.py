@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import one_complaint, read_rows, run_command, write_rows
+from commands import manifest_of, one_complaint, read_rows, run_command, write_rows
 
 from cobalt.records import TestCases
 
@@ -90,7 +90,7 @@ def test_dates_are_inclusive_and_platforms_are_counted(tmp_path: Path) -> None:
     rows.append(lcb_row("f", "functional", contest_date="2025-01-03T00:00:00"))
     records = prepare(tmp_path, rows, "--start_date", "2025-01-02", "--end_date", "2025-01-04")
     assert [record["id"] for record in records] == ["d2", "d3", "d4", "f"]
-    counts = json.loads((tmp_path / "lcb.jsonl.manifest.json").read_text())["counts"]
+    counts = manifest_of(tmp_path / "lcb.jsonl")["counts"]
     assert counts["platform atcoder"] == 3 and counts["platform leetcode"] == 1
     assert counts["function call"] == 1 and counts["stdin"] == 3 and counts["left out: outside the dates"] == 2
 

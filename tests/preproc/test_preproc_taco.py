@@ -4,7 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import RESULTS, ROOT, FakeService, one_complaint, read_rows, run_cobalt, run_command, write_rows
+from commands import (
+    RESULTS,
+    ROOT,
+    FakeService,
+    manifest_of,
+    one_complaint,
+    read_rows,
+    run_cobalt,
+    run_command,
+    write_rows,
+)
 from huggingface_hub import DatasetCard
 from test_taco_rows import raw
 
@@ -33,7 +43,7 @@ def test_outcomes_of_another_executor_are_not_taken_over(tmp_path: Path, service
     rows, app = [problem(0, "right")], ("--executor", "serve")
     service.execution = {"checker": "lcb", "cpu_limit_s": 1.0}
     assert prepare(tmp_path, rows, *app) == 0
-    assert json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["origin"]["checker"] == "lcb"
+    assert manifest_of(tmp_path / "out.jsonl")["origin"]["checker"] == "lcb"
     assert prepare(tmp_path, rows, *app) == 0
     service.execution = {"checker": "lcb", "cpu_limit_s": 4.0}
     assert prepare(tmp_path, rows, *app) == 2
@@ -47,7 +57,7 @@ def test_problems_without_a_passing_solution_among_sixteen_are_dropped(tmp_path:
     assert prepare(tmp_path, [*rows, problem("i", "infra", "right")]) == 0
     assert ids(tmp_path / "out.jsonl") == [0, "i"]  # a solution that passes outweighs an infra failure
     assert sum(code.startswith("wrong#") for code in service.runs) == 16
-    report = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
+    report = manifest_of(tmp_path / "out.jsonl")["counts"]
     assert report["read"] == 5 and report["kept: verified by execution"] == 2
     assert report["dropped: no reference solution passes every test"] == 2
     assert report["unsolved problems with a solution stopped by the time limit"] == 1
@@ -85,7 +95,7 @@ def test_a_problem_under_several_ids_is_kept_once(tmp_path: Path, service: FakeS
     other_tests = problem(9, "right", question=f"{QUESTION} 0", outputs=["2"] * 10)
     assert prepare(tmp_path, [*rows, other_tests], "--dev_size", 1) == 0
     assert sorted(ids(tmp_path / "out_train.jsonl") + ids(tmp_path / "out_dev.jsonl")) == [0, 3, 6, 9]
-    report = json.loads((tmp_path / "out_dev.jsonl.manifest.json").read_text())["counts"]
+    report = manifest_of(tmp_path / "out_dev.jsonl")["counts"]
     assert report["dropped: statement and tests of an earlier row"] == 6
     prepared = read_rows(tmp_path / "out_train.jsonl")
     assert prepare(tmp_path / "again", [*prepared, {**prepared[0], "id": "copy"}]) == 0

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import one_complaint, read_rows, run_command, write_rows
+from commands import manifest_of, one_complaint, read_rows, run_command, write_rows
 from evaluated import json_tests
 
 from cobalt.records import TestCases
@@ -31,7 +31,7 @@ def test_clean_fields_stay_and_what_is_dropped_is_counted(tmp_path: Path) -> Non
     for record in records:
         assert len(TestCases.parse(record["modified_test_cases"])) == 2
         assert len(TestCases.parse(record["perturbed_public_test_cases"])) == 4
-    counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
+    counts = manifest_of(tmp_path / "out.jsonl")["counts"]
     assert (counts["dropped_equal_outputs"], counts["dropped_hidden_rule"], counts["written"]) == (1, 1, 2)
 
 
@@ -87,7 +87,7 @@ def test_kind_and_count_are_flags_and_part_of_what_the_output_is(tmp_path: Path)
     modified = TestCases.parse(record["modified_test_cases"])
     pairs = zip(modified.inputs_K, modified.outputs_K, strict=True)
     assert len(modified) == 3 and {abs(int(output) - 10 * (int(text) + 1)) for text, output in pairs} == {1}
-    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
+    manifest = manifest_of(tmp_path / "out.jsonl")
     assert manifest["counts"]["dropped_no_wrong_output"] == 1
     content = json.dumps(manifest)
     assert '"kind": "off_by_one"' in content and '"count": 3' in content

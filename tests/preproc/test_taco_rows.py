@@ -167,9 +167,9 @@ def test_problems_with_several_right_answers_are_marked(ending: str, marked: boo
 
 
 def test_function_calls_keep_their_name_and_have_json_arguments_by_line() -> None:
-    inputs = [[[1, 2], "a"]] * 4 + ['[1, 2]\n"a"'] * 4
+    inputs = [[{"1": 2}, "a"]] * 4 + ['{"1": 2}\n"a"'] * 4
     made = candidate(raw(inputs=inputs, outputs=[["b"]] * 4 + ['"b"'] * 4, fn_name="solve", starter_code="def solve("))
-    assert set(made.readings[0].inputs_K) == {'[1, 2]\n"a"'}
+    assert set(made.readings[0].inputs_K) == {'{"1": 2}\n"a"'}
     assert set(made.readings[0].outputs_K) == {'["b"]', '"b"'}
     assert TestCases.parse(made.record()["hidden_test_cases"]).fn_name == "solve"
     assert "`solve`" in made.record()["instruction"] and "def solve(" in made.record()["instruction"]

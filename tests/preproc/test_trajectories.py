@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import SharedExecutor, one_complaint, read_rows, run_cobalt, write_rows
+from commands import SharedExecutor, manifest_of, one_complaint, read_rows, run_cobalt, write_rows
 
 from cobalt.bandit.evaluated import parse_problem
 from cobalt.evaluation.evaluate import EvaluationConfig
@@ -94,7 +94,7 @@ def run_import(folder: Path, layout: str, *files: object, problems: list[dict] |
 
 
 def counts_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "out.jsonl.manifest.json").read_text())["counts"]
+    return manifest_of(folder / "out.jsonl")["counts"]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -1,11 +1,10 @@
 """The parquet files, through veRL 0.5.0's own data set class."""
 
-import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from commands import ROOT, one_complaint, read_rows, run_command, write_rows
+from commands import ROOT, manifest_of, one_complaint, read_rows, run_command, write_rows
 from evaluated import json_tests
 from tokenizers_for_tests import make_tokenizer
 
@@ -95,8 +94,7 @@ def test_validation_prompts_are_unique_and_training_prompts_may_repeat(tmp_path:
     assert build("multi", tmp_path, rows, rows) == 0
     assert pq.read_metadata(tmp_path / "verl" / "train.parquet").num_rows == 3
     assert pq.read_metadata(tmp_path / "verl" / "test.parquet").num_rows == 2
-    manifest = json.loads((tmp_path / "verl" / "test.parquet.manifest.json").read_text())
-    assert manifest["counts"]["test prompts dropped: repeated"] == 1
+    assert manifest_of(tmp_path / "verl" / "test.parquet")["counts"]["test prompts dropped: repeated"] == 1
 
 
 def test_rows_are_written_in_groups_of_bounded_size_the_same_each_time(tmp_path: Path, monkeypatch) -> None:
