@@ -30,7 +30,7 @@ from cobalt.perturbation import random_of
 from cobalt.preproc import formats, generated_tests, taco_rows
 from cobalt.preproc.asserts import UNANSWERED
 from cobalt.preproc.formats import FORMATS
-from cobalt.preproc.near_duplicates import KnownProblems
+from cobalt.preproc.near_duplicates import KnownProblems, Match
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.preproc.sources import Source
 from cobalt.preproc.taco_rows import (
@@ -286,6 +286,7 @@ class Preparation:
         self._config = config
         self._rules, self.prompts = config.rules, config.prompt_set()
         self._known = KnownProblems(config.near_duplicates)
+        self._matches: dict[str, Match | None] = {}
         self._near_duplicates: list[Record] = []
         self._special: list[bool] = []
         if config.special_judge is not None:
@@ -342,10 +343,17 @@ class Preparation:
         if check.foreign:
             counts[FOREIGN] = counts[PREPARED]
 
+    def _match(self, row: Record) -> Match | None:
+        """The test problem that a row repeats. Every pass asks, and tests that were generated change nothing."""
+        key = id_key(row["id"])
+        if key not in self._matches:
+            self._matches[key] = self._known.match(row)
+        return self._matches[key]
+
     def _completed(self, row: Record) -> Record:
         """The row with the tests that were generated for it. A near duplicate got none, or in an earlier run alone."""
         made = None if self._generated is None else self._generated.get(row["id"], row_hash(row))
-        if made is None or self._known.match(row):
+        if made is None or self._match(row):
             return row
         if made["infra_error"]:
             return {**row, "left_out": INFRA, "infra_error": made["infra_error"]}
@@ -359,7 +367,7 @@ class Preparation:
         tests = taco_rows.parsed(row["input_output"])
         if not isinstance(tests, dict) or GENERATED in tests or not taco_rows.references(row):
             return None
-        if taco_rows.refusal(row, self._rules) or self._known.match(row):
+        if taco_rows.refusal(row, self._rules) or self._match(row):
             return None
         readings = taco_rows.readings_of(tests, row.get("starter_code") or "")
         known = readings[0] if readings and not isinstance(readings, str) else None
@@ -397,7 +405,7 @@ class Preparation:
 
     def _examined(self, row: Record) -> Candidate | Record | str:
         """What may be run, or the row itself if it is prepared already, or the name of the filter that drops it."""
-        if match := self._known.match(row):
+        if match := self._match(row):
             self._near_duplicates.append({"id": row["id"], **asdict(match)})
             return f"{NEAR_DUPLICATE}, by its {match.rule}"
         if is_prepared(row):
