@@ -116,8 +116,8 @@ def main(config: BanditPromptsConfig) -> None:
     wording = Wording(prompts)
     stats = SetStats()
 
-    names = [*BanditConfig.__dataclass_fields__, "reward_tests", "weak_tests", "perturbed_ratio"]
-    names += ["purpose", "answers"]
+    own = ("reward_tests", "weak_tests", "perturbed_ratio", "purpose", "answers")
+    names = (*BanditConfig.__dataclass_fields__, *own)
     content = {name: getattr(config, name) for name in names if getattr(config, name) != AS_BEFORE.get(name, ...)}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
     with (

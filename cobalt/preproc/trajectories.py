@@ -155,9 +155,13 @@ def _objects(row: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
 
 def _messages(row: Mapping[str, Any], field: str, role: str = "user") -> Messages:
     """Chat messages; a text is one of ``role``, null is none. Raises ``ValueError``."""
-    value = row.get(field, ())
-    messages = [{"role": role, "content": value}] if isinstance(value, str) else [] if value is None else value
-    for message in _objects({**row, field: messages} if field in row else row, field):
+    value = row.get(field)
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if value is None and field in row:
+        return []
+    messages = _objects(row, field)
+    for message in messages:
         if not isinstance(message.get("role"), str):
             raise ValueError(f"field '{field}': a message has no 'role'")
         if not isinstance(message.get("content"), str | list | None):

@@ -248,9 +248,16 @@ def test_what_json_lacks_is_a_text_wherever_it_stands_in_a_row(
     assert record["day"] == "2024-05-02" and " at 0x" not in str(record["shown"])
 
 
-@pytest.mark.parametrize("name", ["in.json", "in.json.gz", "in.json.xz", "in.jsonl"])
 @pytest.mark.parametrize(
-    "before", ["", "\ufeff", "\n" * 99, "\ufeff" + " " * 99], ids=["plain", "mark", "blank lines", "mark and blanks"]
+    ("name", "before"),
+    [
+        ("in.json", ""),
+        ("in.json", "\ufeff"),
+        ("in.jsonl", "\n" * 99),
+        ("in.json.gz", "\ufeff" + " " * 99),
+        ("in.json.xz", "\n" * 99),
+    ],
+    ids=["plain", "mark", "blank lines", "gzip, mark and blanks", "xz, blank lines"],
 )
 def test_a_list_of_rows_is_read_however_it_is_written(
     tmp_path: Path, service: FakeService, name: str, before: str

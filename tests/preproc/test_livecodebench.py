@@ -3,6 +3,7 @@
 import base64
 import json
 import pickle
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 from commands import manifest_of, one_complaint, read_rows, run_command, write_rows
 
+from cobalt.preproc import livecodebench
+from cobalt.preproc.livecodebench import LiveCodeBenchConfig
+from cobalt.prompts import COBALT
 from cobalt.records import TestCases
 
 COMMAND = "preproc_lcb_test6"
@@ -51,11 +55,9 @@ def prepare(directory: Path, rows: list[dict], *flags: object) -> list[dict]:
     return read_rows(directory / "lcb.jsonl")
 
 
-def complaint_on(directory: Path, rows: list[dict], capsys: pytest.CaptureFixture[str]) -> str:
-    source = write_rows(directory / "test6.jsonl", rows)
-    assert run_command(COMMAND, "-i", source, "-o", directory / "lcb.jsonl") == 2
-    assert not (directory / "lcb.jsonl").exists()
-    return one_complaint(capsys)
+def refuse(row: dict, field: str, reason: str = "") -> None:
+    with pytest.raises(ValueError, match=f"^field.*'{field}'.*{re.escape(reason)}"):
+        livecodebench.prepare(row, LiveCodeBenchConfig(), COBALT)
 
 
 @pytest.mark.parametrize("encode", [str, packed], ids=["json", "pickled"])
@@ -123,16 +125,17 @@ class Exploit:
         (json.dumps([{"input": "1", "output": "2", "testtype": "other"}]), "testtype"),
     ],
 )
-def test_private_tests_that_are_not_a_pickled_text_are_refused(tmp_path: Path, capsys, private, reason) -> None:
-    line = complaint_on(tmp_path, [lcb_row("ok"), lcb_row("odd", private_test_cases=private)], capsys)
-    assert "line 2: problem 'odd': field 'private_test_cases'" in line and reason in line
+def test_private_tests_that_are_not_a_pickled_text_are_refused(private, reason) -> None:
+    refuse(lcb_row("odd", private_test_cases=private), "private_test_cases", reason)
 
 
-def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, capsys) -> None:
-    touched = tmp_path / "touched"
-    rows = [lcb_row("odd", private_test_cases=packed(Exploit(touched)))]
-    assert "refers to" in complaint_on(tmp_path, rows, capsys)
-    assert not touched.exists()
+def test_a_pickle_that_would_run_code_does_not_and_its_row_is_named(tmp_path: Path, capsys) -> None:
+    rows = [lcb_row("ok"), lcb_row("odd", private_test_cases=packed(Exploit(tmp_path / "touched")))]
+    source = write_rows(tmp_path / "test6.jsonl", rows)
+    assert run_command(COMMAND, "-i", source, "-o", tmp_path / "lcb.jsonl") == 2
+    line = one_complaint(capsys)
+    assert "line 2: problem 'odd': field 'private_test_cases'" in line and "refers to" in line
+    assert list(tmp_path.iterdir()) == [source]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +148,8 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, capsys) -> None:
         (lcb_row("q", "functional", private_test_cases=json.dumps(lcb_tests("stdin", 0, 1))), "private_test_cases"),
     ],
 )
-def test_other_bad_rows_are_named(tmp_path: Path, capsys, row: dict, field: str) -> None:
-    line = complaint_on(tmp_path, [row], capsys)
-    assert "problem 'q': field" in line and f"'{field}'" in line
+def test_other_bad_rows_are_refused(row: dict, field: str) -> None:
+    refuse(row, field)
 
 
 def test_hidden_tests_are_never_uploaded(tmp_path: Path, capsys) -> None:

@@ -203,8 +203,6 @@ def ragged() -> dict:
     ("row", "flags", "complaint"),
     [
         (ragged(), [], "in.jsonl: line 2: problem 'odd': field 'public_pass_rates'[0]"),
-        (evaluated(1, IMPROVING, raw_responses=[[None] * 4] * 3), [], "line 2: problem 1: field 'raw_responses'[0][0]"),
-        (evaluated(1, IMPROVING, usage=[[None] * 4] * 2), [], "line 2: problem 1: field 'usage' has 2 entries where 3"),
         (evaluated(1, IMPROVING), ["--num_turns", 1], "num_turns: 3 -> 1"),
     ],
 )

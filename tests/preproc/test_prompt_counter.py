@@ -32,7 +32,7 @@ def assert_same_as_from_scratch(tokenizer: Any, contents: list[str]) -> None:
 
 @pytest.mark.parametrize("name", list(TOKENIZERS))
 @given(contents=st.lists(texts, min_size=8, max_size=8))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_same_counts_as_from_scratch(name: str, contents: list[str]) -> None:
     assert_same_as_from_scratch(TOKENIZERS[name], contents)
 

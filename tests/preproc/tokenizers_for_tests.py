@@ -24,15 +24,7 @@ PLAIN = (
 )
 """Messages begin with ordinary text: tokens may span their border."""
 
-GLUED = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}"
-"""Nothing stands between messages."""
-
-TEMPLATES = {
-    "chatml": CHATML,
-    "drops_thinking": DROPS_THINKING,
-    "plain": PLAIN,
-    "glued": GLUED,
-}
+TEMPLATES = {"chatml": CHATML, "drops_thinking": DROPS_THINKING, "plain": PLAIN}
 
 CORPUS = [
     Path(__file__).read_text(),
