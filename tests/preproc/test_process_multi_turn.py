@@ -63,12 +63,14 @@ def test_other_sets_than_the_papers_training_set(tmp_path: Path, model: Path) ->
 
 
 def test_a_text_that_no_tokenizer_takes_is_told_with_its_line(tmp_path: Path, model: Path, capsys) -> None:
-    half, whole = evaluated("a", IMPROVING), evaluated("b", IMPROVING)
-    half["conversations"][0][1]["content"] += "\ud83d"
-    source = write_rows(tmp_path / "in.jsonl", [half, whole])
-    flags = ("--input_file", source, "--model_name", model, "--output_file", tmp_path / "out.jsonl")
-    assert run_command("process_multi_turn_taco", *flags) == 2
-    assert "in.jsonl: line 1: a text cannot be written as UTF-8" in one_complaint(capsys)
+    context, stored = evaluated("a", IMPROVING), answered("a", ["xy"], [[0.0, 1.0]])
+    context["conversations"][0][1]["content"] += "\ud83d"
+    stored["raw_responses"][1][0] = "```python\nprint('\ud800')\n```"
+    flags = ("-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--model_name", model)
+    for row, purpose in ((context, "grpo"), (stored, "rft")):
+        write_rows(tmp_path / "in.jsonl", [row])
+        assert run_command(COMMAND, *flags, "--for", purpose) == 2
+        assert "in.jsonl: line 1: a text cannot be written as UTF-8" in one_complaint(capsys)
 
 
 def test_a_share_of_the_contexts_keeps_a_solution(tmp_path: Path, model: Path) -> None:
@@ -276,14 +278,6 @@ def test_the_expected_output_may_be_hidden_in_contexts(tmp_path: Path, model: Pa
     shown = build([evaluated("a", IMPROVING)], tmp_path / "all", model)
     assert any("Expected Output" in record["conversation"][-1]["content"] for record in shown)
     assert [record["turn"] for record in shown] == [record["turn"] for record in records]
-
-
-def test_no_answer_is_written_that_no_tokenizer_takes(tmp_path: Path, model: Path, capsys) -> None:
-    row = answered("a", ["xy"], [[0.0, 1.0]])
-    row["raw_responses"][1][0] = "```python\nprint('\ud800')\n```"
-    source = write_rows(tmp_path / "in.jsonl", [row])
-    assert run_command(COMMAND, "-i", source, "-o", tmp_path / "o.jsonl", "--model_name", model, "--for", "rft") == 2
-    assert "in.jsonl: line 1: a text cannot be written as UTF-8" in one_complaint(capsys)
 
 
 def test_prompts_are_measured_as_they_are_served(tmp_path: Path) -> None:
