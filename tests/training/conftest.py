@@ -1,8 +1,10 @@
 """Training without a real execution service, and without waiting for one."""
 
 import os
+from functools import cache
 from unittest import mock
 
+import omegaconf.base
 import pytest
 from fake_service import FakeService
 from online_parts import MODEL
@@ -10,6 +12,13 @@ from transformers import AutoTokenizer
 
 from cobalt.serving import execution
 from cobalt.training import scoring
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interpolations_parsed_once():
+    """They are the same in each configuration, and their grammar takes half of the time that making one does."""
+    with mock.patch.object(omegaconf.base, "parse", cache(omegaconf.base.parse)):
+        yield
 
 
 @pytest.fixture(autouse=True)

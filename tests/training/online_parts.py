@@ -34,8 +34,13 @@ def composed(recipe, preset):
 
 
 def compose_recipe(recipe, preset, *overrides):
-    """What ``cobalt train`` composes. Hydra takes long: it makes each base once, and values are set here."""
-    config = deepcopy(composed(recipe, preset))
+    """What ``cobalt train`` composes."""
+    return overridden(composed(recipe, preset), overrides)
+
+
+def overridden(base, overrides):
+    """Hydra takes long: it makes each base once, and values are set here."""
+    config = deepcopy(base)
     for one in OverridesParser.create().parse_overrides(list(overrides)):
         if one.is_delete():
             section, _, name = one.key_or_group.rpartition(".")

@@ -1,6 +1,7 @@
 """Fine-tuning on stored answers: its tokens, what it refuses, and a training that is killed."""
 
 import argparse
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 from killed_recipes import killed_and_resumed
 from omegaconf import OmegaConf
-from online_parts import MODEL, ROOT
+from online_parts import MODEL, ROOT, overridden
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -17,7 +18,7 @@ from cobalt.errors import InputError, SetupError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
 from cobalt.records import Manifest, read_jsonl, write_jsonl
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, saved_steps
-from cobalt.training import preflight, rft_worker
+from cobalt.training import preflight, processes, rft_worker
 from cobalt.training import rft as rft_module
 from cobalt.training.hydra_main import composed, refuse_mistyped
 from cobalt.training.processes import last_error, train_in_processes
@@ -50,11 +51,15 @@ def examples(tmp_path):
     return path
 
 
+@cache
+def recipe():
+    return composed(["+rft=cpu"], ROOT / "verl/config", CONFIG_NAME)
+
+
 def rft(examples, *overrides):
     """The composed configuration of a run, checked as far as its settings go."""
     folder = f"trainer.default_local_dir={examples.parent / 'out'}"
-    more = [f"data.train_files={examples}", f"model.path={MODEL}", folder, *overrides]
-    config = composed(["+rft=cpu", *more], ROOT / "verl/config", CONFIG_NAME)
+    config = overridden(recipe(), [f"data.train_files={examples}", f"model.path={MODEL}", folder, *overrides])
     refuse_mistyped(config, CONFIG_NAME)
     refuse_ignored(config)
     return config
@@ -75,10 +80,9 @@ def test_tokens_are_those_that_are_served_and_the_loss_is_on_the_response_and_it
         assert tokens["prompts"].tolist() + tokens["responses"].tolist() == ids
 
 
-@pytest.mark.parametrize("field", ["role", "content"])
-def test_a_text_that_no_tokenizer_takes_is_named(examples, field):
+def test_a_text_that_no_tokenizer_takes_is_named(examples):
     row = example(0)
-    row["conversation"][1][field] += "\ud800"
+    row["conversation"][1]["content"] += "\ud800"
     write_jsonl(examples, [row])
     with pytest.raises(InputError, match=r"rft.jsonl: line 1: a text cannot be written as UTF-8"):
         StoredAnswers(str(examples), AutoTokenizer.from_pretrained(MODEL), rft(examples).data)
@@ -210,20 +214,28 @@ def test_the_worker_that_was_killed_is_named_and_not_what_the_others_say_of_it()
 
 def test_a_disk_that_was_full_for_a_worker_is_told_even_if_it_has_room_again(tmp_path, monkeypatch):
     torn = "[enforce fail at inline_container.cc:672] . unexpected pos 1240550528 vs 1240550416"
-    no_room = "OSError(28, 'No space left on device', 'output')"
-    full = "CUDA out of memory. Tried 2 GiB. GPU 0 has 1 MiB is free. Process 7 has 3 GiB (https://a). If"
-    (tmp_path / "filling.py").write_text(f"import torch; raise torch.OutOfMemoryError({full!r})")
     (tmp_path / "tearing.py").write_text(f"raise RuntimeError({torn!r})")
-    (tmp_path / "writing.py").write_text(f"raise {no_room}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     manifest = Manifest(tmp_path / "training.manifest.json", "cobalt rft", {}, {}, [])
     manifest.output = tmp_path
     with pytest.raises(SetupError, match=r"unexpected pos .*train\.log\); make room, then run the same command again"):
         train_in_processes(manifest, 0, 1, "tearing", "", 1, {}, None)
-    with pytest.raises(SetupError, match=r"No space left on device: 'output' .*; make room, then run the same command"):
-        train_in_processes(manifest, 0, 1, "writing", "", 1, {}, None)
-    with pytest.raises(SetupError, match=r"CUDA out of memory.* is free \(log: [^ ]*train\.log\); end what else uses"):
-        train_in_processes(manifest, 0, 1, "filling", "", 1, {}, None)
+
+    def printing(error):
+        def start(_command, stdout, **_options):
+            stdout.write(f"Traceback (most recent call last):\n{error}\n".encode())
+            return SimpleNamespace(wait=lambda: 1, poll=lambda: 1)
+
+        return start
+
+    full = "torch.OutOfMemoryError: CUDA out of memory. GPU 0 has 1 MiB is free. Process 7 has 3 GiB (https://a). If"
+    for error, told in (
+        ("OSError: [Errno 28] No space left on device: 'output'", r"device: 'output' .*; make room, then run the same"),
+        (full, r"CUDA out of memory.* is free \(log: [^ ]*train\.log\); end what else uses"),
+    ):
+        monkeypatch.setattr(processes.subprocess, "Popen", printing(error))
+        with pytest.raises(SetupError, match=told):
+            train_in_processes(manifest, 0, 1, "a worker", "", 1, {}, None)
 
 
 @pytest.fixture

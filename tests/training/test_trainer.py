@@ -2,6 +2,8 @@
 
 import json
 import math
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -32,9 +34,15 @@ TOTAL_STEPS = 4
 BEST = 2
 
 
-def trainer_of(*overrides):
-    """As veRL would make it, without processes."""
-    config = completed(compose(*overrides))
+@cache
+def completed_once(*overrides):
+    return completed(compose(*overrides))
+
+
+def trainer_of(*overrides, folder=None):
+    """As veRL would make it, without processes. ``folder``: of its checkpoints."""
+    config = deepcopy(completed_once(*overrides))
+    config.trainer.default_local_dir = str(folder or config.trainer.default_local_dir)
     made = object.__new__(get_trainer_cls(config.trainer.v1.trainer_mode))
     made.config, made.trainer_mode, made.parameter_sync_step = config, config.trainer.v1.trainer_mode, 1
     made.buffer, made.agent_loop_manager = made._build_replay_buffer(), Mock()
@@ -124,6 +132,17 @@ def test_old_log_probs_take_a_pass_only_where_it_tells_something_new(monkeypatch
     assert metrics == {"actor/entropy": 0.5, "perf/mfu/actor": 1.0}
 
 
+def scored(groups):
+    """The scores of groups by row, and the queue's columns of them. None: a response that could not be scored."""
+    scores = {f"{uid}_{n}_0": score for uid, scores in groups.items() for n, score in enumerate(scores)}
+    acc = [math.nan if score is None else score for score in scores.values()]
+    infos = [{"reward_extra_info": {"infra": float(math.isnan(score)), "acc": score}} for score in acc]
+    columns = {"uid": NonTensorStack(*(key[0] for key in scores)), "extra_fields": NonTensorStack(*infos)}
+    columns["rm_scores"] = jagged([torch.tensor([0.0, score]) for score in acc])
+    columns["response_mask"] = jagged([torch.ones(2).long() for _ in scores])
+    return scores, columns
+
+
 @pytest.mark.parametrize(
     ("left", "expected"),
     [
@@ -134,15 +153,8 @@ def test_old_log_probs_take_a_pass_only_where_it_tells_something_new(monkeypatch
     ],
 )
 def test_who_is_left_of_a_group_of_four_wins_nothing_by_it(queue, left, expected):
-    """By veRL's own advantages. None: a response that could not be scored."""
-    scores = {f"{uid}_{n}_0": score for uid, scores in left.items() for n, score in enumerate(scores)}
-    infos = [
-        {"reward_extra_info": {"infra": float(score is None), "acc": math.nan if score is None else score}}
-        for score in scores.values()
-    ]
-    rewards = [torch.tensor([0.0, math.nan if score is None else score]) for score in scores.values()]
-    columns = {"uid": NonTensorStack(*(key[0] for key in scores)), "extra_fields": NonTensorStack(*infos)}
-    columns |= {"rm_scores": jagged(rewards), "response_mask": jagged([torch.ones(2).long() for _ in scores])}
+    """By veRL's own advantages."""
+    scores, columns = scored(left)
     batch, columns = queue(scores, columns)
     made, metrics = trainer_of("actor_rollout_ref.rollout.n=4"), {}
     made.config.data.train_batch_size, made._guard = len(left), InfraGuard(1)
@@ -152,9 +164,9 @@ def test_who_is_left_of_a_group_of_four_wins_nothing_by_it(queue, left, expected
     for values in expected.values():
         given = torch.stack([next(found)[0] for _ in values])
         torch.testing.assert_close(given, torch.tensor(values), atol=1e-4, rtol=0)
-    scored = [score for score in scores.values() if score is not None]
-    assert metrics["reward/infra"] == pytest.approx(1 - len(scored) / (4 * len(left)))
-    assert metrics["reward/acc"] == pytest.approx(np.mean(scored))
+    found = [score for score in scores.values() if score is not None]
+    assert metrics["reward/infra"] == pytest.approx(1 - len(found) / (4 * len(left)))
+    assert metrics["reward/acc"] == pytest.approx(np.mean(found))
 
 
 @pytest.mark.parametrize(
@@ -174,12 +186,7 @@ def test_who_is_left_of_a_group_of_four_wins_nothing_by_it(queue, left, expected
     ],
 )
 def test_what_could_not_be_scored_moves_nothing_whatever_is_added_to_rewards(queue, overrides, scores_of, silent):
-    scores = {f"{uid}_{n}_0": score for uid, scores in scores_of.items() for n, score in enumerate(scores)}
-    infos = [{"reward_extra_info": {"infra": float(score is None), "acc": 0.0}} for score in scores.values()]
-    generator = torch.Generator().manual_seed(0)
-    columns = {"uid": NonTensorStack(*(key[0] for key in scores)), "extra_fields": NonTensorStack(*infos)}
-    columns["rm_scores"] = jagged([torch.tensor([0.0, score or 0.0]) for score in scores.values()])
-    columns["response_mask"] = jagged([torch.ones(2).long() for _ in scores])
+    (scores, columns), generator = scored(scores_of), torch.Generator().manual_seed(0)
     for name in ("old_log_probs", "ref_log_prob"):
         columns[name] = jagged([-torch.rand(2, generator=generator) for _ in scores])
     batch, columns = queue(scores, columns)
@@ -283,7 +290,7 @@ def test_the_end_of_rollouts_is_seen_at_once(overrides, monkeypatch):
 
 def test_a_callback_is_told_of_a_checkpoint_once_it_has_its_name(tmp_path, monkeypatch):
     """Where saving fails nothing is told, and the checkpoint before stays."""
-    told, made = [], trainer_of(f"trainer.default_local_dir={tmp_path}")
+    told, made = [], trainer_of(folder=tmp_path)
     made.checkpoint_callback = SimpleNamespace(on_save=lambda **given: told.append(given))
 
     def save(trainer):
@@ -357,7 +364,7 @@ def run(monkeypatch, tmp_path):
     def train(*overrides, after=0, total=TOTAL_STEPS, breaks_at=None):
         rows = [{"step": step, "timing_s/step": 5.0, "cost/responses": 10} for step in range(1, after + 1)]
         write_jsonl(tmp_path / METRICS_FILE, rows)
-        made, steps = trainer_of(f"trainer.default_local_dir={tmp_path}", *overrides), []
+        made, steps = trainer_of(*overrides, folder=tmp_path), []
         made.global_steps, made.total_training_steps = after, total
 
         def fit(self, _manager):
@@ -418,7 +425,7 @@ def test_training_ends_closest_to_the_budget(run, budget, after, last):
 
 
 def test_the_metrics_file_holds_what_is_logged_a_line_for_each_call_and_verls_loggers_get_it_too(tmp_path, capsys):
-    made = trainer_of(f"trainer.default_local_dir={tmp_path}")
+    made = trainer_of(folder=tmp_path)
     made.logger = Tracking("cobalt", "run", default_backend=["console"], config={})
     for step, data in ((1, {"reward/total": 0.25}), (2, {"reward/total": 0.5}), (2, {"reward/acc": 3})):
         made.logger.log(data=data, step=step)
