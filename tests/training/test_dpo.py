@@ -40,6 +40,12 @@ def pairs(tmp_path):
     return path
 
 
+def dpo_config(pairs, *settings, **flags):
+    """Of a training on CPU cores into the folder ``out`` beside the pairs."""
+    usual = {"model": str(MODEL), "train_file": pairs, "output_dir": pairs.with_name("out"), "preset": "cpu"}
+    return DpoConfig(**usual | flags, settings=settings)
+
+
 def test_tokens_are_those_that_are_served_and_long_pairs_are_left_out(pairs):
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     found, left_out = encoded_pairs(pairs, tokenizer, 1000)
@@ -54,14 +60,13 @@ def test_tokens_are_those_that_are_served_and_long_pairs_are_left_out(pairs):
     assert 0 < left_out == sum(length > lengths[3] for length in lengths)
 
 
-@pytest.mark.parametrize("field", ["chosen", "rejected"])
-def test_a_text_that_no_tokenizer_takes_is_named(pairs, field):
-    write_jsonl(pairs, [{**pair(0), field: "\ud800"}])
+def test_a_text_that_no_tokenizer_takes_is_named(pairs):
+    write_jsonl(pairs, [{**pair(0), "rejected": "\ud800"}])
     with pytest.raises(InputError, match=r"dpo.jsonl: line 1: "):
         encoded_pairs(pairs, AutoTokenizer.from_pretrained(MODEL), 1000)
 
 
-def test_prompts_are_rendered_as_they_were_served(pairs, tmp_path, monkeypatch):
+def test_prompts_are_rendered_as_they_were_served(pairs, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     tokenizer.chat_template += "{{ end }}"
     monkeypatch.setattr(dpo, "load_tokenizer", lambda _: tokenizer)
@@ -72,12 +77,11 @@ def test_prompts_are_rendered_as_they_were_served(pairs, tmp_path, monkeypatch):
         begun.append((Dataset.load_from_disk(work["pairs"]), work["settings"]))
 
     monkeypatch.setattr(dpo, "train_in_processes", begin)
-    flags = {"model": str(MODEL), "train_file": pairs, "output_dir": tmp_path / "out", "preset": "cpu"}
-    main(DpoConfig(**flags, settings=('apply_chat_template_kwargs={"end": "So:"}',)))
+    main(dpo_config(pairs, 'apply_chat_template_kwargs={"end": "So:"}'))
     ((found, settings),) = begun
     assert all(tokenizer.decode(ids).endswith("So:") for ids in found["prompt_ids"])
     assert dpo.TEMPLATE not in settings, "TRL does not know it"
-    spelled = [DpoConfig(**flags, settings=(f"{dpo.TEMPLATE}={text}",)) for text in ('{"end":"So:"}', '{"end": "So:"}')]
+    spelled = [dpo_config(pairs, f"{dpo.TEMPLATE}={text}") for text in ('{"end":"So:"}', '{"end": "So:"}')]
     assert dpo.settings_of(spelled[0]) == dpo.settings_of(spelled[1]), "a resumed run may spell it otherwise"
 
 
@@ -97,38 +101,37 @@ def test_prompts_are_rendered_as_they_were_served(pairs, tmp_path, monkeypatch):
     ],
 )
 def test_what_would_fail_or_be_ignored_is_refused(pairs, setting, reason):
-    flags = {"model": str(MODEL), "train_file": pairs, "output_dir": pairs.parent / "out", "preset": "cpu"}
     with pytest.raises(InputError, match=reason):
-        main(DpoConfig(**flags, settings=(setting,)))
+        main(dpo_config(pairs, setting))
     assert not (pairs.parent / "out").exists()
 
 
 def test_steps_between_checkpoints_take_the_place_of_epochs(pairs):
-    flags = {"model": str(MODEL), "train_file": pairs, "output_dir": pairs.parent / "out"}
-    assert dpo.settings_of(DpoConfig(**flags))["save_strategy"] == "epoch"
-    assert dpo.settings_of(DpoConfig(**flags, settings=("save_steps=3",)))["save_strategy"] == "steps"
+    def settings(*given):
+        return dpo.settings_of(dpo_config(pairs, *given, preset="gpu"))
+
+    assert settings()["save_strategy"] == "epoch"
+    assert settings("save_steps=3")["save_strategy"] == "steps"
     with pytest.raises(InputError, match="save_steps=3 has no effect with save_strategy=epoch"):
-        dpo.settings_of(DpoConfig(**flags, settings=("save_steps=3", "save_strategy=epoch")))
-    dpo.settings_of(DpoConfig(**flags, settings=("warmup_steps=3", "lr_scheduler_type=constant_with_warmup")))
+        settings("save_steps=3", "save_strategy=epoch")
+    settings("warmup_steps=3", "lr_scheduler_type=constant_with_warmup")
 
 
 @pytest.mark.parametrize("logger", ["file", "rl_insight", "vemlp_wandb"])
 def test_a_logger_of_verl_that_trl_has_not_is_refused(pairs, logger):
     assert set(dpo.LOGGERS) <= INTEGRATION_TO_CALLBACK.keys()
-    flags = {"model": str(MODEL), "train_file": pairs, "output_dir": pairs.parent / "out", "preset": "cpu"}
     with pytest.raises(InputError, match=f"LOGGER names {logger}: choose wandb, mlflow, "):
-        main(DpoConfig(**flags, loggers=(logger,)))
+        main(dpo_config(pairs, loggers=(logger,)))
 
 
 def test_a_checkpoint_of_the_model_alone_is_never_gone_on_from(pairs, monkeypatch):
     monkeypatch.setattr(dpo, "train_in_processes", lambda manifest, *_: manifest.start())
-    out = pairs.parent / "out"
 
     def train(*settings):
-        flags = {"model": str(MODEL), "train_file": pairs, "output_dir": out, "preset": "cpu"}
-        main(DpoConfig(**flags, settings=("max_steps=3", *settings)))
+        main(dpo_config(pairs, "max_steps=3", *settings))
 
     train("save_only_model=true")
+    out = pairs.with_name("out")
     (out / dpo.CHECKPOINT.format(2)).mkdir()
     (out / TRACKER_NAME).write_text("2")
     with pytest.raises(InputError, match=r"save_only_model=true: no training goes on without its optimizer"):
@@ -138,19 +141,21 @@ def test_a_checkpoint_of_the_model_alone_is_never_gone_on_from(pairs, monkeypatc
     train("save_only_model=true", "max_steps=2")  # finished already
 
 
-def test_dry_run_prints_the_settings_checks_and_starts_nothing(pairs):
+def test_dry_run_prints_the_settings_checks_and_starts_nothing(pairs, capsys):
+    knobs = {"PRESET": "cpu", "TRAIN_FILE": str(pairs), "OUTPUT_DIR": str(pairs.with_name("out"))}
+    knobs["MODEL"] = os.path.relpath(MODEL, ROOT)
+    command = ["bash", "scripts/train_dpo.sh", "--dry-run", "beta=0.3"]
+    environment = {**os.environ, "PYTHON": sys.executable, **knobs}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = json.loads(done.stdout)
+    assert shown["model"] == {"path": str(MODEL)}, "what cobalt merge finds from any folder"
+    assert (shown["trl"]["beta"], shown["trl"]["max_length"]) == ("0.3", "1184")
+    assert shown["data"] == {"train_files": str(pairs), "train_batch_size": 8}
     missing = pairs.with_name("none.jsonl")
-    for train_file, code, told in ((pairs, 0, ""), (missing, 2, f"cobalt dpo: error: {missing}: no such file\n")):
-        knobs = {"PRESET": "cpu", "TRAIN_FILE": str(train_file), "OUTPUT_DIR": str(pairs.with_name("out"))}
-        knobs["MODEL"] = os.path.relpath(MODEL, ROOT)
-        command = ["bash", "scripts/train_dpo.sh", "--dry-run", "beta=0.3"]
-        environment = {**os.environ, "PYTHON": sys.executable, **knobs}
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (code, told)
-        shown = json.loads(done.stdout)
-        assert shown["model"] == {"path": str(MODEL)}, "what cobalt merge finds from any folder"
-        assert (shown["trl"]["beta"], shown["trl"]["max_length"]) == ("0.3", "1184")
-        assert shown["data"] == {"train_files": str(train_file), "train_batch_size": 8}
+    with pytest.raises(InputError, match=f"^{missing}: no such file$"):
+        main(dpo_config(missing, check=True))
+    assert json.loads(capsys.readouterr().out)["data"]["train_files"] == str(missing), "settings are shown all the same"
     assert [path.name for path in pairs.parent.iterdir()] == [pairs.name]
 
 

@@ -1,6 +1,8 @@
 """veRL's engine with shared prompts: its gradients are veRL's own, with and without an adapter."""
 
 import json
+import runpy
+import sys
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
@@ -312,8 +314,19 @@ def test_vllm_gets_an_adapter_from_fsdp2_only(one_process):
     assert len(adapter) == sum("lora_" in name for name, _ in module.named_parameters()) > 0
 
 
-def test_an_adapter_is_merged_into_one_model(one_process, minicoder, tmp_path):
-    """The checkpoint is written by veRL, and read by veRL's merger, which gives the base model and the adapter."""
+def test_an_adapter_is_merged_into_one_model(one_process, minicoder, tmp_path, monkeypatch):
+    """The checkpoint is written by veRL, and read by veRL's merger, which gives the base model and the adapter.
+
+    Its command runs in this process: in one of its own all would be imported again.
+    """
+
+    def run(command, **_options):
+        _python, _safely, _m, module, *arguments = command
+        monkeypatch.setattr(sys, "argv", [module, *arguments])
+        runpy.run_module(module, run_name="__main__")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("subprocess.run", run)
     module = lora_engine(PLAIN).module
     name = "model.layers.3.mlp.down_proj"
     layer = module.base_model.model.get_submodule(name)
