@@ -2,6 +2,7 @@
 
 import random
 import sys
+from functools import cache, partial
 from itertools import product
 
 import plain_attention
@@ -127,20 +128,15 @@ def assert_close(found, expected):
 QWEN, LLAMA = (Qwen3ForCausalLM, Qwen3Config), (LlamaForCausalLM, LlamaConfig)
 
 
-@both_machines
 @pytest.mark.parametrize(
-    ("rows", "kind", "tied", "checkpointing"),
-    [
-        *((rows, QWEN, True, False) for rows in BATCHES.values()),
-        *((MIXED, *settings) for settings in product((QWEN, LLAMA), (False, True), (False, True))),
-    ],
+    ("rows", "kind", "tied"),
+    [*((rows, QWEN, True) for rows in BATCHES.values()), (MIXED, QWEN, False), (MIXED, LLAMA, False)],
 )
-def test_scores_and_gradients_are_those_of_each_row_for_each_model_with_and_without_recomputation(
-    kernels, rows, kind, tied, checkpointing
-):
+def test_scores_and_gradients_are_those_of_each_row_for_each_model_with_and_without_recomputation(rows, kind, tied):
     batch = make_batch(rows)
     expected = with_gradients(one_by_one, make_model(*kind, tied), batch)
-    assert_close(with_gradients(shared, make_model(*kind, tied, kernels, checkpointing), batch), expected)
+    for kernels, checkpointing in product((False, True), repeat=2):
+        assert_close(with_gradients(shared, make_model(*kind, tied, kernels, checkpointing), batch), expected)
 
 
 @checkpointing_or_not
@@ -251,7 +247,7 @@ def random_prompts(seed, depth, longest=4):
     return prompts
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("depth", [2, 4])
 def test_trees_of_prompts_give_what_each_row_gives_by_itself(depth, patched):
     """Log-probabilities, entropies and all gradients. Trees of more levels where these cost nothing, or of fewer."""
     deepest = 0
@@ -362,6 +358,7 @@ def test_ranks_get_trees_balanced_by_shared_tokens():
         assert ranks == 4 or metrics["global_seqlen/balanced_max"] == 20
 
 
+@cache
 def short_answers(seed):
     """64 contexts with 16 short answers each. All prompts begin with a system prompt; problems have 1 to 3 contexts."""
     chance, prompts, responses = random.Random(seed), [], []
@@ -427,7 +424,9 @@ def whole(hidden, weight, targets, temperature, *_):
     [*((rows, with_entropy, False) for rows in (1, 4, 13, 100) for with_entropy in (False, True)), (4, True, True)],
 )
 def test_scores_in_chunks_and_their_gradients_equal_those_of_the_whole_logits(rows, with_entropy, compiled, patched):
+    """Compiled, as torch traces them: what makes kernels of the traces is torch's own, and takes long."""
     patched.setattr(token_scores, "ROWS", rows)
+    patched.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     results = []
     for way in (whole, TokenScores.apply):
         hidden, weight, targets = make_inputs()
