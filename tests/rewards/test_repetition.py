@@ -48,9 +48,9 @@ def slow_texts(length):
 
 @pytest.mark.parametrize("text", slow_texts(60_000), ids=["runs", "pairs", "skewed"])
 def test_fast_on_the_worst_texts(text):
-    seconds = []
-    for _ in range(5):
+    def seconds():
         started = time.process_time()
         assert not has_repetition(text, 32, 8)
-        seconds.append(time.process_time() - started)
-    assert min(seconds) < 0.3  # 0.1 on a free core
+        return time.process_time() - started
+
+    assert any(seconds() < 0.3 for _ in range(5))  # 0.1 on a free core
