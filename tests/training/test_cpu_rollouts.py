@@ -20,6 +20,14 @@ def policy():
 
 
 @pytest.fixture(scope="module")
+def server(policy):
+    """It has the policy's weights, after 3 updates."""
+    made = CpuServer(SimpleNamespace(response_length=MOST), MODEL)
+    asyncio.run(made.load(dict(policy.named_parameters()), 3))
+    return made
+
+
+@pytest.fixture(scope="module")
 def prompt(minicoder):
     messages = [{"role": "user", "content": "Print the sum of the numbers."}]
     return minicoder.encode(minicoder.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
@@ -34,9 +42,7 @@ def answers(server, prompt, seeds, temperature=1.0):
     return asyncio.run(all_of())
 
 
-def test_the_server_samples_from_the_weights_it_was_sent(policy, prompt, minicoder):
-    server = CpuServer(SimpleNamespace(response_length=MOST), MODEL)
-    asyncio.run(server.load(dict(policy.named_parameters()), 3))
+def test_the_server_samples_from_the_weights_it_was_sent(server, policy, prompt, minicoder):
     expected = {}
     rows = [Row(tuple(prompt), MOST, 1.0, 1.0, seed) for seed in (1, 2, 3)]
     copy = server._model
@@ -50,24 +56,21 @@ def test_the_server_samples_from_the_weights_it_was_sent(policy, prompt, minicod
     assert len({tuple(tokens) for tokens in expected.values()}) > 1, "seeds matter"
 
 
-def test_other_weights_are_read_anew(policy, prompt):
-    server = CpuServer(SimpleNamespace(response_length=MOST), MODEL)
+def test_other_weights_are_read_anew(server, policy, prompt):
     weights = dict(policy.named_parameters())
-    asyncio.run(server.load(weights, 1))
     before = answers(server, prompt, [5], temperature=0.0)
-    asyncio.run(server.load({name: torch.zeros_like(value) for name, value in weights.items()}, 2))
+    asyncio.run(server.load({name: torch.zeros_like(value) for name, value in weights.items()}, 4))
     assert answers(server, prompt, [5], temperature=0.0) != before
-    asyncio.run(server.load(weights, 3))
+    asyncio.run(server.load(weights, 5))
     assert answers(server, prompt, [5], temperature=0.0) == before
 
 
-def test_weights_that_are_missing_are_refused(policy):
-    server = CpuServer(SimpleNamespace(response_length=MOST), MODEL)
+def test_weights_that_are_missing_are_refused(server, policy):
     weights = dict(policy.named_parameters())
     missing = next(name for name in weights if name != TIED)
     del weights[missing]
     with pytest.raises(ValueError, match=missing.replace(".", r"\.")):
-        asyncio.run(server.load(weights, 1))
+        asyncio.run(server.load(weights, 6))
 
 
 def test_a_response_ends_where_the_tokenizer_says_though_the_model_names_no_end(policy, prompt, minicoder, tmp_path):
