@@ -147,7 +147,7 @@ def validation_reward(pass_rate: float | None) -> float:
     return float(pass_rate == 1)
 
 
-def correctness(pass_rate: float, constants: RewardConstants = PAPER) -> float:
+def correctness(pass_rate: float, constants: RewardConstants) -> float:
     """The part for passing tests, in three steps and a bonus for all."""
     if pass_rate == 1:
         return constants.correct_all
@@ -156,7 +156,7 @@ def correctness(pass_rate: float, constants: RewardConstants = PAPER) -> float:
     return constants.correct_some if pass_rate > 0 else constants.correct_none
 
 
-def improvement(pass_rate: float, prev_best: float, correct: float, constants: RewardConstants = PAPER) -> float:
+def improvement(pass_rate: float, prev_best: float, correct: float, constants: RewardConstants) -> float:
     """The part for changing the best pass rate in the context.
 
     Better: a bonus relative to what was missing. Not better: the reward so far is *replaced*, so ``correct`` is
@@ -174,9 +174,9 @@ def format_part(
     response: str,
     so_far: float,
     count_tokens: CountTokens,
-    constants: RewardConstants = PAPER,
-    extraction: Rule = DEFAULT_RULE,
-    thinking: Thinking = "required",
+    constants: RewardConstants,
+    extraction: Rule,
+    thinking: Thinking,
 ) -> float:
     """The part for form: ``so_far`` (correctness and improvement) decides whether reflection is rewarded."""
     pieces = split_response(response, extraction, thinking)
@@ -193,7 +193,7 @@ def format_part(
     return constants.think_scale * math.tanh(think / constants.think_tokens) + reflection(pieces, constants) + penalty
 
 
-def reflection(pieces: WellFormed, constants: RewardConstants = PAPER) -> float:
+def reflection(pieces: WellFormed, constants: RewardConstants) -> float:
     """Bonus for words of reflection in the thinking, used but not overused."""
     uses = Counter(re.findall(r"\w+", pieces.thinking.lower()))
     used = sum(1 <= uses[word] <= constants.keyword_max_uses for word in constants.keywords)
