@@ -72,9 +72,9 @@ def turn_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
     ``solved``: right; ``kept`` and ``broken``: right and wrong, of those that follow a right one; ``repaired``: right,
     of the others; ``repeated``: with the program before. Empty without ``acc``, or where nothing tells the turns.
     """
-    if not {"acc", INFRA, TURN, SOLVED_BEFORE, REPEATS} <= named_scores.keys():
-        return {}
     names = "acc", INFRA, TURN, SOLVED_BEFORE, REPEATS
+    if not named_scores.keys() >= {*names}:
+        return {}
     acc_B, infra_B, turns_B, solved_B, repeats_B = (np.asarray(named_scores[name], dtype=float) for name in names)
     metrics = {}
     for turn in np.unique(turns_B[infra_B == 0]):

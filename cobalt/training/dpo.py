@@ -134,7 +134,8 @@ def main(config: DpoConfig) -> None:
         print(json.dumps(described, indent=2), flush=True)
     if config.preset == "gpu":
         refuse_missing_gpus(config.n_gpus)  # else TRL's own complaint would come first
-    arguments = parsed({name: value for name, value in settings.items() if name not in NOT_TRLS}, config.output_dir)
+    of_trl = {name: value for name, value in settings.items() if name not in NOT_TRLS}
+    arguments = parsed(of_trl, config.output_dir)
     refuse_unwritable(config.output_dir)
     refuse_unusable_loggers(list(config.loggers), LOGGERS)
     tokenizer, most = load_tokenizer(config.model), arguments.max_length
@@ -183,7 +184,7 @@ def main(config: DpoConfig) -> None:
         work = {
             "model": config.model,
             "pairs": data,
-            "settings": {name: value for name, value in settings.items() if name not in NOT_TRLS} | own,
+            "settings": of_trl | own,
             "folder": str(folder),
             "checkpoint": str(folder / CHECKPOINT.format(begun)) if begun else None,
         }

@@ -47,25 +47,21 @@ class ResponseScorer:
 
         ``ids_B``: token ids; ``columns``: of the data; ``width``: most tokens of a response.
         """
-        end_token = self.tokenizer.eos_token_id
         texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
-        rule = self.settings.extraction
         infos_B = columns.get("extra_info", [None] * len(ids_B))
-        finished_B = [not self.settings.require_end or is_finished(ids, width, end_token) for ids in ids_B]
-        return [
-            {
-                "data_source": columns[self.source_key][row],
-                "solution_str": text,
-                "ground_truth": columns["reward_model"][row]["ground_truth"],
-                "extra_info": {
-                    **(infos_B[row] or {}),
-                    "finished": finished_B[row],
-                    "extraction": rule,
-                    "thinking": self.thinking,
-                },
-            }
-            for row, text in enumerate(texts_B)
-        ]
+        items = []
+        for row, (ids, text) in enumerate(zip(ids_B, texts_B, strict=True)):
+            finished = not self.settings.require_end or is_finished(ids, width, self.tokenizer.eos_token_id)
+            read_by = {"finished": finished, "extraction": self.settings.extraction, "thinking": self.thinking}
+            items.append(
+                {
+                    "data_source": columns[self.source_key][row],
+                    "solution_str": text,
+                    "ground_truth": columns["reward_model"][row]["ground_truth"],
+                    "extra_info": {**(infos_B[row] or {}), **read_by},
+                }
+            )
+        return items
 
     async def score(self, item: dict[str, Any], batch: Batch) -> Score:
         """The named scores that the reward function gives one response.
