@@ -85,7 +85,7 @@ def engine_of(kind, kernels=True):
     )
     made.use_ulysses_sp = made.pad_to_length = False
     made.compute_entropy_from_logits = torch_functional.entropy_from_logits
-    made.scaler = None
+    made.scaler, made._gradient_sync_context = None, lambda **_: nullcontext()
     made.get_data_parallel_group, made.get_data_parallel_size = (lambda: None), (lambda: 1)
     if kind is SharedPromptEngine and kernels:
         extend_attention(model.config)
@@ -155,7 +155,6 @@ def test_a_step_on_trees_of_contexts_is_that_of_each_row_by_itself(weights, kern
 
     plain, shared = engine_of(PLAIN), engine_of(SharedPromptEngine, kernels)
     monkeypatch.setenv("COBALT_LOSS_WEIGHTS", weights)
-    monkeypatch.setattr(shared, "_gradient_sync_context", lambda **_: nullcontext(), raising=False)
     seen = []
     shared.module.model.embed_tokens.register_forward_hook(lambda _module, args, _output: seen.append(args[0].numel()))
     found = shared.forward_backward_batch(data.clone(), None, forward_only=True)["model_output"]
@@ -186,7 +185,6 @@ def test_losses_are_scaled_where_training_is_in_fp16(monkeypatch):
     grads = []
     for scaler in (None, torch.amp.GradScaler("cpu", init_scale=8.0)):
         engine = engine_of(SharedPromptEngine)
-        monkeypatch.setattr(engine, "_gradient_sync_context", lambda **_: nullcontext(), raising=False)
         engine.scaler, data = scaler, mini_batch()
         tu.assign_non_tensor(data, max_token_len_per_gpu=90)
         loss = lambda model_output, data, dp_group: (model_output["log_probs"].values().sum(), {})  # noqa: E731
@@ -199,14 +197,18 @@ def test_losses_are_scaled_where_training_is_in_fp16(monkeypatch):
     assert_close(grads[1], grads[0], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("mode", ROW_LOSSES)
-def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(mode):
+def loss_of(mode="vanilla"):
     config = FSDPActorConfig(
         strategy="fsdp", ppo_mini_batch_size=4, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
         use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="mse", clip_ratio_low=0.2, clip_ratio_high=0.4,
         policy_loss=PolicyLossConfig(loss_mode=mode),
     )  # fmt: skip
-    loss = partial(ppo_loss, config=config)
+    return partial(ppo_loss, config=config)
+
+
+@pytest.mark.parametrize("mode", ROW_LOSSES)
+def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(mode):
+    loss = loss_of(mode)
     plain, shared = engine_of(PLAIN), engine_of(SharedPromptEngine)
     for rows in ([0, 1], [2, 3]):
         chunk = tu.index_select_tensor_dict(mini_batch(), rows)
@@ -227,14 +229,9 @@ def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(mode)
 def test_old_log_probs_of_the_update_itself_are_those_of_a_pass_before_it(weights, monkeypatch):
     """And its mean entropy, which that pass would tell."""
     monkeypatch.setenv("COBALT_LOSS_WEIGHTS", weights)
-    config = FSDPActorConfig(
-        strategy="fsdp", ppo_mini_batch_size=4, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
-        use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="mse", clip_ratio_low=0.2, clip_ratio_high=0.4,
-    )  # fmt: skip
     found = []
     for is_own in (False, True):
         engine, data = engine_of(SharedPromptEngine), mini_batch()
-        monkeypatch.setattr(engine, "_gradient_sync_context", lambda **_: nullcontext(), raising=False)
         tu.assign_non_tensor(data, max_token_len_per_gpu=20, calculate_entropy=True)
         del data["old_log_probs"]
         if not is_own:
@@ -243,7 +240,7 @@ def test_old_log_probs_of_the_update_itself_are_those_of_a_pass_before_it(weight
             data["old_log_probs"] = response_from_nested(passed["log_probs"], mask)
             entropies = response_from_nested(passed["entropy"], mask)
         tu.assign_non_tensor(data, own_old_log_probs=is_own)
-        output = engine.forward_backward_batch(data, partial(ppo_loss, config=config))
+        output = engine.forward_backward_batch(data, loss_of())
         found.append((gradients(engine), reduce_metrics(output["metrics"])))
     (expected, _), (grads, metrics) = found
     assert_close(grads, expected, atol=1e-6, rtol=1e-5)

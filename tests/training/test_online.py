@@ -561,7 +561,6 @@ TOKENS = "cobalt.loss_weights=tokens"
 @pytest.mark.parametrize(
     ("rows", "updates", "ranks", "override"),
     [
-        (260, 1, 1, TOKENS),
         (564, 1, 1, TOKENS),
         (564, 2, 1, "cobalt.share_prompts=false"),
         (263, 2, 2, TOKENS),
