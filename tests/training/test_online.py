@@ -5,8 +5,11 @@ of in other processes are the engine, the programs and the queue between the two
 """
 
 import asyncio
+import json
 from collections import defaultdict
 from contextlib import nullcontext
+from copy import deepcopy
+from functools import cache
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
@@ -93,6 +96,18 @@ def worker_of(config, tokenizer, score):
     return worker
 
 
+@cache
+def online_config(method, changes):
+    """As it is trained on. ``changes``: of ``cobalt.online`` and of ``data``, as JSON."""
+    made = compose(LOCAL, recipe=f"{method}_online")
+    settings, data = json.loads(changes)
+    made.cobalt.online.update(settings)
+    made.data.update(data)
+    assert TrainingConfig.of(made).online is not None
+    made.cobalt = {**made.cobalt, "prompts": described(COBALT)}  # ``launch`` takes them from the data
+    return completed(made)
+
+
 @pytest.fixture
 def play(minicoder, monkeypatch):
     """Trajectories of one problem, whose responses are given (None: the engine fails; a list: tokens without an end).
@@ -100,19 +115,14 @@ def play(minicoder, monkeypatch):
     Gives the queue, the texts of all prompts, the configuration and the programs that ran.
     """
 
-    async def run(trajectories, method="grpo", validates=False, score=None, data=(), public=PUBLIC, **settings):
+    async def run(trajectories, method="grpo", validates=False, score=None, data=None, public=PUBLIC, **settings):
         fake, queue, prompts = FakeService(), Queue(), []
         monkeypatch.setattr(manager_module, "JobExecutorClient", lambda _reward: fake)  # and nobody opens their own
         monkeypatch.setattr(TurnLoop, "service", None)
         monkeypatch.setattr(agent_loop_tq, "tq", queue)
         monkeypatch.setattr(trainer_module, "tq", queue)
         monkeypatch.setattr(rollouts_module, "tq", queue)
-        made = compose(LOCAL, recipe=f"{method}_online")
-        made.cobalt.online.update(settings)
-        made.data.update(data)
-        assert TrainingConfig.of(made).online is not None
-        made.cobalt = {**made.cobalt, "prompts": described(COBALT)}  # ``launch`` takes them from the data
-        config = completed(made)
+        config = deepcopy(online_config(method, json.dumps([settings, data or {}])))
         config.actor_rollout_ref.rollout.n, config.data.train_batch_size = len(trajectories), 1
         manager = load_reward_manager(config, minicoder, reward_router_address=None, reward_model_tokenizer=None)
         if score is not None:
