@@ -36,10 +36,17 @@ def inputs(*texts, **limits):
     return TestCases(texts, ("",) * len(texts), **limits)
 
 
-@patch.object(executor, "TURN_S", 2.0)  # so long that a busy machine is no reason why a turn ends
-async def run_unjudged(mode):
-    """``{case: outputs}``."""
-    async with Executor(workers=1, mode=mode, output_limit_mb=4, cpu_limit_s=30) as running:
+async def start_patient(mode):
+    """An executor with turns so long that a busy machine is no reason why a turn ends."""
+    patient = Executor(workers=1, mode=mode, output_limit_mb=4, cpu_limit_s=30)
+    with patch.object(executor, "TURN_S", 2.0):  # which is read at the start
+        await patient.start()
+    return patient
+
+
+async def run_unjudged(running):
+    """``{case: outputs}``, of a patient executor, which is closed then."""
+    try:
         cases = {
             "files": (READ_FILES, inputs("1", "2")),
             "no files": (LOOK_AROUND, inputs("")),
@@ -65,6 +72,8 @@ async def run_unjudged(mode):
         leaving = asyncio.ensure_future(running.run_inputs("while True: pass", inputs(""), FILES))
         await asyncio.to_thread(wait_until, lambda: running.mode == "namespaces" or files_left())
         leaving.cancel()
+    finally:
+        await running.close()
     found = {name: [list(astuple(output)) for output in outputs] for name, outputs in outcomes.items()}
     found["refused"] = [refusal, is_left]
     return {**found, "left": files_left()}

@@ -24,7 +24,7 @@ from hostile import ALL, COMPILE_BOMB, LIMITS, QUICK, Case
 from idioms import run_idioms
 from kills import run_and_kill
 from lifetimes import run_server
-from plain_runs import run_unjudged
+from plain_runs import run_unjudged, start_patient
 from processes import children, wait_until
 
 from cobalt.sandbox import Limits, zygote
@@ -63,12 +63,16 @@ def become_ordinary():
         os.setresuid(ORDINARY_USER, ORDINARY_USER, ORDINARY_USER)
 
 
+NEXT = ("print(input())", {"inputs": ["next"], "outputs": ["next"]})
+"""An ordinary program."""
+
+
 async def run_cases(executor, cases):
     """``{case: {"verdicts", "shown", "next", "infra"}}``: each case, then an ordinary program on the same workers."""
     outcomes = {}
     for case in cases:
         result = await executor.run(case.code, case.mapping())
-        after = await executor.run("print(input())", {"inputs": ["next"], "outputs": ["next"]})
+        after = await executor.run(*NEXT)
         outcomes[case.name] = {
             "verdicts": [verdict.value for verdict in result.verdicts],
             "shown": result.outputs[0] + result.errors[0],
@@ -78,12 +82,24 @@ async def run_cases(executor, cases):
     return outcomes
 
 
+_PROBES_OF_A_PROGRAM = 11
+
+
 async def run_probes(executor):
-    """The same of the escape probes, each of them as a program of its own."""
-    source = PROBE_PROGRAM.read_text()
+    """``{probe: {"verdict", "shown", "next"}}``: each a test of its own; after every few an ordinary program."""
+    source, names, outcomes = PROBE_PROGRAM.read_text(), list(PROBES), {}
     with canaries() as laid_out:
-        tests = {name: (json.dumps({"names": [name], **laid_out}), f"{name}: contained") for name in PROBES}
-        return await run_cases(executor, [Case(name, source, ["passed"], [test]) for name, test in tests.items()])
+        for start in range(0, len(names), _PROBES_OF_A_PROGRAM):
+            chosen = names[start : start + _PROBES_OF_A_PROGRAM]
+            tests = [(json.dumps({"names": [name], **laid_out}), f"{name}: contained") for name in chosen]
+            result = await executor.run(source, Case("probes", source, ["passed"] * len(tests), tests).mapping())
+            after = await executor.run(*NEXT)
+            for name, verdict, output, error in zip(
+                chosen, result.verdicts, result.outputs, result.errors, strict=True
+            ):
+                shown = output + error + (result.infra_error or "")
+                outcomes[name] = {"verdict": verdict.value, "shown": shown, "next": after.solved}
+    return outcomes
 
 
 READER = """
@@ -159,12 +175,12 @@ async def run_checkers(mode):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "own.py")
         path.write_text(OWN_CHECKER)
-        for kind, tests in (("own", {}), ("program", {"checker_program": CHECKER_PROGRAM})):
-            async with Executor(workers=1, mode=mode, checker=f"{path}:same", cpu_limit_s=0.3) as executor:
+        async with Executor(workers=1, mode=mode, checker=f"{path}:same", cpu_limit_s=0.3) as executor:
+            for kind, tests in (("own", {}), ("program", {"checker_program": CHECKER_PROGRAM})):
                 programs = [(code, {"inputs": [""], "outputs": ["7"], **tests}) for code in ANSWERS]
                 programs.append(("print(7)", {"inputs": [""], "outputs": ["loop"], **tests}))
                 results = await executor.run_many(programs)
-            found[kind] = [result.verdicts[0].value for result in results]
+                found[kind] = [result.verdicts[0].value for result in results]
     return found
 
 
@@ -205,19 +221,29 @@ def run_compile_bomb(mode):
 
 
 async def run_everything(mode, cases):
-    """``{"mode", "cases", "probes", "reading", "checkers", "waves", "unjudged", "compiling"}``."""
-    unjudged, checkers, waves = await run_unjudged(mode), await run_checkers(mode), await run_waves(mode)
+    """``{"mode", "cases", "probes", "reading", "checkers", "waves", "unjudged", "compiling"}``, side by side.
+
+    Each with an executor of its own: most of the time one or the other waits for a limit.
+    """
     async with Executor(workers=1, mode=mode, **LIMITS) as executor:
-        return {
-            "mode": executor.mode,
-            "cases": await run_cases(executor, cases),
-            "probes": await run_probes(executor),
-            "reading": await run_reader(executor),
-            "checkers": checkers,
-            "waves": waves,
-            "unjudged": unjudged,
-            "compiling": run_compile_bomb(executor.mode),
-        }
+        patient = await start_patient(mode)
+
+        async def attack():
+            return {
+                "cases": await run_cases(executor, cases),
+                "probes": await run_probes(executor),
+                "reading": await run_reader(executor),
+            }
+
+        attacks, checkers, waves, unjudged, compiling = await asyncio.gather(
+            attack(),
+            run_checkers(mode),
+            run_waves(mode),
+            run_unjudged(patient),
+            asyncio.to_thread(run_compile_bomb, executor.mode),
+        )
+    found = {"checkers": checkers, "waves": waves, "unjudged": unjudged, "compiling": compiling}
+    return {"mode": executor.mode, **attacks, **found}
 
 
 CROWD = """
