@@ -27,6 +27,5 @@ def own_serve(**settings: Any) -> Iterator[str]:
                     raise
                 ray.shutdown()
         yield f"http://127.0.0.1:{port}"
-        serve.shutdown()
     finally:
         ray.shutdown()

@@ -52,9 +52,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def own_ray(metrics_port, folder):
     """A Ray of these tests; the URL of its HTTP server."""
-    variables = {"FAKE_VLLM_DIR": str(folder), "PYTHONPATH": search_path()}
-    with own_serve(num_cpus=2, _metrics_export_port=metrics_port, runtime_env={"env_vars": variables}) as url:
-        yield url
+    with pytest.MonkeyPatch.context() as patch:  # a runtime_env would start each process anew
+        patch.setenv("FAKE_VLLM_DIR", str(folder))
+        patch.setenv("PYTHONPATH", search_path())
+        with own_serve(num_cpus=2, _metrics_export_port=metrics_port) as url:
+            yield url
 
 
 @pytest.fixture(scope="module")

@@ -198,7 +198,7 @@ SAYS = [
     (RUN, "Success", {"status": "Finished", "return_code": 0, "stdout": "given\n", "stderr": ""}),
     ({**RUN, "code": "import sys; sys.stderr.write('e'); sys.exit(7)"}, "Failed", {"return_code": 7, "stderr": "e"}),
     ({**RUN, "code": "def ("}, "Failed", {"status": "Finished", "return_code": 1, "stdout": ""}),
-    ({**RUN, "code": "while True: pass", "run_timeout": 0.5}, "Failed", {"status": "TimeLimitExceeded"}),
+    ({**RUN, "code": "while True: pass", "run_timeout": 0.2}, "Failed", {"status": "TimeLimitExceeded"}),
     ({**RUN, "code": "x = bytearray(1 << 29)", "memory_limit_MB": 128}, "Failed", {"return_code": 137}),
     ({**RUN, "code": "print('x' * 3_000_000)"}, "Success", {"stdout": "x" * 3_000_000 + "\n"}),
     (
@@ -347,8 +347,9 @@ def test_callers_beyond_the_open_files_wait_and_those_that_stop_sending_are_give
 
 @pytest.mark.parametrize(("sent", "lines"), [(signal.SIGTERM, 0), (signal.SIGINT, 1)])
 def test_a_signal_ends_a_busy_server_and_no_request_fails(sent, lines):
-    """It answers what it has, and takes no more."""
-    process = python("-m", "cobalt", "sandbox", "serve", "--port", "0", "--workers", "1")
+    """It answers what it has, and takes no more. It listens to another loopback address."""
+    flags = ["--host", "127.0.0.2", "--port", "0", "--workers", "1"]
+    process = python("-m", "cobalt", "sandbox", "serve", *flags)
     assert process.stdout is not None and process.stderr is not None
     line = process.stdout.readline()
     if not line:
@@ -372,6 +373,7 @@ def test_a_signal_ends_a_busy_server_and_no_request_fails(sent, lines):
         process.kill()
         for caller in callers:
             caller.join()
+    assert line.startswith("http://127.0.0.2:")
     assert (set(statuses), len(errors.splitlines())) == ({200}, lines), errors
 
 
@@ -384,14 +386,13 @@ def test_serve_listens_to_other_machines_only_with_a_token_and_to_free_ports(mon
     assert "Address already in use" in one_complaint(capsys)
 
 
-@pytest.mark.parametrize(("host", "address"), [("127.0.0.2", "http://127.0.0.2:"), ("::1", "http://[::1]:")])
-def test_serve_listens_to_any_loopback_address_and_prints_its_url(host, address):
-    process = python("-m", "cobalt", "sandbox", "serve", "--host", host, "--port", "0", "--workers", "1")
+def test_serve_listens_to_loopback_of_ipv6_and_prints_its_url():
+    process = python("-m", "cobalt", "sandbox", "serve", "--host", "::1", "--port", "0", "--workers", "1")
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
         if line:
-            assert line.startswith(address)
+            assert line.startswith("http://[::1]:")
             assert status_of(line.split()[0])["workers"] == 1
     finally:
         process.terminate()
