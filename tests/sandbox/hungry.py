@@ -19,15 +19,16 @@ held = bytearray(b"x") * ({use_mb} << 20)
 time.sleep({nap_s})
 print({answer})
 """
-PROGRAMS = 4
-LONG_NAP_S, SHORT_NAP_S = 1.0, 0.3
+PROGRAMS = 3
+LONG_NAP_S, SHORT_NAP_S = 0.7, 0.2
 """Longer than a turn in the quick lane, and shorter."""
 
 
-async def run(mode, limit_file, use_mb, memory_limit_mb, shrink_to_mb=None):
-    """``{"workers", "verdicts", "checked"}``: of programs side by side, and of two that others of their size judge.
+async def run(mode, limit_file, use_mb, memory_limit_mb, shrink_to_mb):
+    """``{"workers", "verdicts", "checked", "short"}``.
 
-    With ``shrink_to_mb`` of one program, for which there is too little memory then.
+    Verdicts of programs side by side, of two that others of their size judge, and of one for which there is too little
+    memory, once the group's is ``shrink_to_mb``.
     """
     tests = {"inputs": [""], "outputs": [str(use_mb)]}
     checker = HUNGRY.format(use_mb=use_mb, nap_s=SHORT_NAP_S, answer="'accepted'")
@@ -38,12 +39,11 @@ async def run(mode, limit_file, use_mb, memory_limit_mb, shrink_to_mb=None):
         return [verdict.value for result in results for verdict in result.verdicts]
 
     async with Executor(mode=mode, memory_limit_mb=memory_limit_mb) as executor:
-        if shrink_to_mb is not None:
-            os.write(limit_file, str(shrink_to_mb * MIB).encode())
-            with patch.object(executor_module, "RETRY_DELAY_S", 0.05):
-                return {"verdicts": await verdicts([0.0], tests)}
         found = {"workers": executor.workers, "verdicts": await verdicts([0.0] * PROGRAMS, tests)}
-        return {**found, "checked": await verdicts([LONG_NAP_S, SHORT_NAP_S], {**tests, "checker_program": checker})}
+        found["checked"] = await verdicts([LONG_NAP_S, SHORT_NAP_S], {**tests, "checker_program": checker})
+        os.write(limit_file, str(shrink_to_mb * MIB).encode())
+        with patch.object(executor_module, "RETRY_DELAY_S", 0.05):
+            return {**found, "short": await verdicts([0.0], tests)}
 
 
 if __name__ == "__main__":

@@ -256,13 +256,14 @@ try:
         started += 1
 except RuntimeError:
     pass
-time.sleep(8)  # longer than lost sandboxes are retried
+time.sleep(4)  # longer than lost sandboxes are retried
 print(started)
 """
 
 
 async def run_crowd(mode):
     """``{"threads", "verdicts"}``: threads of the crowding program, verdicts of those that start meanwhile."""
+    executor_module.RETRY_DELAY_S = 0.25  # of this process
     async with Executor(workers=2, mode=mode) as executor:
         crowd = asyncio.ensure_future(executor.run(CROWD, {"inputs": [""], "outputs": [""]}))
         await asyncio.sleep(1)
@@ -285,6 +286,7 @@ LONG = [
 
 async def run_lanes(mode):
     """What became of good programs among sleepers and loops, of a cancelled program, and of one in several turns."""
+    executor_module.TURN_S = 0.25  # of this process
     echo = ("print(input())", _ANY)
     async with Executor(workers=2, mode=mode, cpu_limit_s=20) as executor:
         long = [asyncio.ensure_future(executor.run(*program)) for program in LONG * 2]

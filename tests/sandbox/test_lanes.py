@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 
 import pytest
 from places import report
@@ -37,17 +38,20 @@ while kind == "spin" and time.process_time() < float(share):
 print("a" if kind != "wrong" else "b")
 """
 INPUTS = [
-    "sleep 0.1", "wrong 0", "spin 0.3", "spin 0.3", "sleep 0.5", "spin 5", "sleep 9", "sleep 0", "spin 0.3", "sleep 0",
+    "sleep 0.1", "wrong 0", "spin 0.2", "spin 0.2", "sleep 0.3", "spin 5", "sleep 9", "sleep 0", "spin 0.2", "sleep 0",
 ]  # fmt: skip
 
 
 async def test_turns_change_no_verdict(monkeypatch, namespaces):
     tests = {"inputs": INPUTS, "outputs": ["a"] * len(INPUTS)}
-    results = []
-    for turn_s, workers in ((0.2, 1), (math.inf, 1), (0.2, 4)):
-        monkeypatch.setattr(executor_module, "TURN_S", turn_s)
-        async with Executor(workers=workers, cpu_limit_s=0.5, suite_cpu_limit_s=1.3) as executor:
-            results.append(await executor.run(MIXED, tests))
+    monkeypatch.setattr(executor_module, "IDLE_S", 0.6)
+    async with AsyncExitStack() as stack:
+        executors = []
+        for turn_s, workers in ((0.15, 1), (math.inf, 1), (0.15, 4)):
+            monkeypatch.setattr(executor_module, "TURN_S", turn_s)
+            executor = Executor(workers=workers, cpu_limit_s=0.35, suite_cpu_limit_s=0.9)
+            executors.append(await stack.enter_async_context(executor))
+        results = await asyncio.gather(*(executor.run(MIXED, tests) for executor in executors))
     assert results[0] == results[1] == results[2]
     letters = "".join(verdict.value[0] for verdict in results[0].verdicts)
     assert letters == "pwpppttptt"  # passed, wrong, time limit: of a test, and from the ninth on of the suite
@@ -63,19 +67,11 @@ while time.process_time() < float(share):
 """Its CPU seconds, and what it says before it uses them."""
 
 
-@pytest.mark.parametrize(
-    ("test", "letters"),
-    [
-        ("0.4 word", "ppttt"),  # the third ends, but later than the suite's limit
-        ("9", "ttttt"),
-    ],
-)
-async def test_tests_of_a_long_program_run_side_by_side(monkeypatch, namespaces, test, letters):
+async def test_tests_of_a_long_program_run_side_by_side(monkeypatch, namespaces):
     """They end as one after the other: one that had more time than is left of the suite's runs again."""
     monkeypatch.setattr(executor_module, "TURN_S", 0.1)
-    tests = {"inputs": [test] * 5, "outputs": [test.partition(" ")[2]] * 5}
-    results, counts = [], []
-    async with Executor(workers=4, cpu_limit_s=0.5, suite_cpu_limit_s=1.1) as executor:
+    results, counts = {}, []
+    async with Executor(workers=4, cpu_limit_s=0.3, suite_cpu_limit_s=0.65) as executor:
         collect = executor._collect
 
         def note(job, futures):
@@ -85,17 +81,21 @@ async def test_tests_of_a_long_program_run_side_by_side(monkeypatch, namespaces,
         monkeypatch.setattr(executor, "_collect", note)
         for workers in (4, 1):
             executor.workers = workers  # with one nothing else is idle
-            results.append(await executor.run(SAYS, tests))
-    assert results[0] == results[1]
-    assert "".join(verdict.value[0] for verdict in results[0].verdicts) == letters
-    assert counts == [3]  # so many use up the limit
+            for test in ("0.24 word", "9"):
+                tests = {"inputs": [test] * 5, "outputs": [test.partition(" ")[2]] * 5}
+                results[workers, test] = await executor.run(SAYS, tests)
+    # the third of the first kind ends, but later than the suite's limit
+    for test, letters in (("0.24 word", "ppttt"), ("9", "ttttt")):
+        assert results[4, test] == results[1, test]
+        assert "".join(verdict.value[0] for verdict in results[4, test].verdicts) == letters
+    assert counts == [3, 3]  # so many use up the limit
 
 
 async def test_side_by_side_or_not_what_fails_or_leaves_is_one_program(monkeypatch, namespaces):
     """Lost sandboxes cost no verdict, a caller that goes takes all tests along, and so does closing."""
-    monkeypatch.setattr(executor_module, "TURN_S", 0.1)
+    monkeypatch.setattr(executor_module, "TURN_S", 0.05)
     monkeypatch.setattr(executor_module, "RETRY_DELAY_S", 0.01)
-    tests = {"inputs": ["0.3 a"] * 4, "outputs": ["a"] * 4}
+    tests = {"inputs": ["0.15 a"] * 4, "outputs": ["a"] * 4}
     async with Executor(workers=4) as executor:
         serve, lost = executor._serve, []
 
@@ -175,7 +175,7 @@ def test_threads_that_compute_weigh_as_one(computing, sleeping):
 
 
 SLEEP = "import time\ntime.sleep(100)"
-COMPUTE = "import time\nwhile time.process_time() < 0.4: pass\nprint('a')"
+COMPUTE = "import time\nwhile time.process_time() < 0.2: pass\nprint('a')"
 
 
 async def test_programs_that_compute_do_not_wait_for_those_that_sleep(namespaces, monkeypatch):

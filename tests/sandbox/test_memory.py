@@ -9,7 +9,7 @@ from pathlib import Path
 from resource import RLIMIT_NPROC
 
 import pytest
-from places import Place, start_script
+from places import start_script
 from waiting import wait_for
 
 from cobalt.errors import SetupError
@@ -114,32 +114,20 @@ def group() -> Iterator[Path]:
         path.rmdir()
 
 
-def _limit(group: Path, limit_mb: int) -> None:
+def test_programs_never_share_too_little_memory_and_a_shortage_of_the_machine_is_no_verdict(place, group):
+    """Three programs of 350 MB that may use 415, in 1000 MB: one worker, however many cores there are.
+
+    Then one in each lane, judged by programs that use 350 MB too. Two at a time in each would not fit. Then the group
+    shrinks: the program that no longer fits is ended from outside, five times.
+    """
     file = next((group / name for name in ("memory.limit_in_bytes", "memory.max") if (group / name).exists()), None)
     if file is None:
         pytest.skip("no memory controller here")
-    file.write_text(str(limit_mb * MIB))
-
-
-def _programs(place: Place, group: Path, **settings: object) -> dict:
-    process = start_script("hungry.py", *place.arguments, "--group", str(group), json.dumps(settings))
+    file.write_text(str(1000 * MIB))
+    settings = json.dumps({"use_mb": 350, "memory_limit_mb": 415, "shrink_to_mb": 200})
+    process = start_script("hungry.py", *place.arguments, "--group", str(group), settings)
     output, errors = process.communicate()
     assert process.returncode == 0, errors[-2000:]
-    return json.loads(output)
-
-
-def test_programs_within_their_limit_never_share_too_little_memory(place, group):
-    """Four programs of 350 MB that may use 415, in 1000 MB: one worker, however many cores there are.
-
-    Then one in each lane, judged by programs that use 350 MB too. Two at a time in each would not fit.
-    """
-    _limit(group, 1000)
-    found = _programs(place, group, use_mb=350, memory_limit_mb=415)
-    assert found == {"workers": 1, "verdicts": ["passed"] * 4, "checked": ["passed"] * 2}
-
-
-def test_a_shortage_of_the_machine_is_no_verdict(place, group):
-    """The group shrinks after the start: the program that no longer fits is ended from outside, five times."""
-    _limit(group, 1000)
-    found = _programs(place, group, use_mb=300, memory_limit_mb=400, shrink_to_mb=200)
-    assert found["verdicts"] == ["infra_error"]
+    found = json.loads(output)
+    assert found.pop("short") == ["infra_error"]
+    assert found == {"workers": 1, "verdicts": ["passed"] * 3, "checked": ["passed"] * 2}
