@@ -263,7 +263,7 @@ print(started)
 
 async def run_crowd(mode):
     """``{"threads", "verdicts"}``: threads of the crowding program, verdicts of those that start meanwhile."""
-    executor_module.RETRY_DELAY_S = 0.25  # of this process
+    executor_module.RETRY_DELAY_S = 0.05  # of this process
     async with Executor(workers=2, mode=mode) as executor:
         crowd = asyncio.ensure_future(executor.run(CROWD, {"inputs": [""], "outputs": [""]}))
         await asyncio.sleep(1)
