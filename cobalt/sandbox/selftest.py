@@ -102,7 +102,7 @@ def probe(zygote: Zygote) -> dict[str, str]:
     lines = ending.output.decode("utf-8", "replace").splitlines()
     answers = dict.fromkeys(PROBES, "did not run") | dict(line.split(": ", 1) for line in lines if ": " in line)
     if ending.exit_code or ending.signal:
-        answers["probes"] = f"ended early, after {lines[-1:]}: {ending.stderr.decode('utf-8', 'replace')[-200:]}"
+        answers["probes"] = f"ended early, after {lines[-1:]}: {ending.stderr[-200:]}"
     return answers
 
 
@@ -115,15 +115,13 @@ def examine(mode: Mode) -> ModeReport:
     """Start a sandbox in ``mode``, probe it, stop it."""
     try:
         zygote = Zygote(mode, Limits())
-    except BlockingIOError:
-        return ModeReport(mode, TOO_MANY_TASKS, {})
     except SetupError as error:
         return ModeReport(mode, str(error), {})
     try:
         ending = _run(zygote, _ORDINARY_PROGRAM, "1 2\n")
         answer, _, version = ending.output.decode().partition("\n")
         if answer != "3":
-            reason = ending.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no output"]
+            reason = ending.stderr.strip().splitlines()[-1:] or ["no output"]
             return ModeReport(mode, f"an ordinary program fails inside: {reason[0]}", {})
         if version != f"{sys.version}\n":
             return ModeReport(mode, OTHER_PYTHON, {})

@@ -113,10 +113,9 @@ class SuiteRunner:
                         min(limits.cpu_limit_s, cpu_left_s),
                         min(limits.wall_limit_s, wall_left_s),
                     )
-                    output = ending.output[: _SHOWN_OF_FULL_OUTPUT if ending.output_full else None].decode(
-                        "utf-8", "replace"
-                    )
-                    error = ending.stderr.decode("utf-8", "replace") if ending.exit_code or ending.signal else ""
+                    shown = _SHOWN_OF_FULL_OUTPUT if ending.output_full else None
+                    output = ending.output[:shown].decode("utf-8", "replace")
+                    error = ending.stderr if ending.exit_code or ending.signal else ""
                     verdict = verdict_of(ending, limits.cpu_limit_s, tests.memory_limit)
                     if verdict is Verdict.PASSED and not judge(input_text, output, expected):
                         verdict = Verdict.WRONG_ANSWER
@@ -162,9 +161,9 @@ class SuiteRunner:
                     if room <= 0:
                         break
                     ending = self._zygote.run_test(text.encode("utf-8", "surrogatepass"), cpu_limit_s, wall_limit_s)
-                    stdout, stderr = (part.decode("utf-8", "replace") for part in (ending.output, ending.stderr))
+                    stdout = ending.output.decode("utf-8", "replace")
                     verdict = verdict_of(ending, cpu_limit_s, tests.memory_limit)
-                    size = len(json.dumps([stdout, stderr], ensure_ascii=False).encode())
+                    size = len(json.dumps([stdout, ending.stderr], ensure_ascii=False).encode())
                     if size > _LONGEST_ESCAPED * limit:
                         verdict = Verdict.OUTPUT_LIMIT
                     if verdict is Verdict.OUTPUT_LIMIT:
@@ -173,7 +172,7 @@ class SuiteRunner:
                     exit_code = -ending.signal if ending.signal else ending.exit_code
                     if verdict is Verdict.MEMORY_LIMIT:
                         exit_code = packets.EXIT_MEMORY
-                    outputs.append(Output(verdict, stdout, stderr, exit_code, ending.wall_s))
+                    outputs.append(Output(verdict, stdout, ending.stderr, exit_code, ending.wall_s))
         except CompileFailure as failure:
             return [Output(Verdict.COMPILE_ERROR, "", str(failure), 1, 0.0)] * len(tests)
         except FilesFailure as failure:
@@ -212,8 +211,8 @@ class SuiteRunner:
                 ending = zygote.run_test(question.encode(), self._limits.cpu_limit_s, self._limits.wall_limit_s)
                 answer = ending.output.decode("utf-8", "replace").strip()
                 if verdict_of(ending, self._limits.cpu_limit_s) is not Verdict.PASSED or answer not in answers:
-                    said = ending.stderr.decode("utf-8", "replace")[-_SHOWN_OF_ANSWER:]
-                    raise CheckerFault(f"{name} gave no verdict: it answered {answer[:_SHOWN_OF_ANSWER]!r}; {said}")
+                    said = f"it answered {answer[:_SHOWN_OF_ANSWER]!r}; {ending.stderr[-_SHOWN_OF_ANSWER:]}"
+                    raise CheckerFault(f"{name} gave no verdict: {said}")
                 return answers[answer]
 
             def judge(input_text: str, output: str, expected: str) -> bool:

@@ -56,7 +56,7 @@ def main(descriptor: int, parent: int) -> None:
                 else:
                     result = runner.run_inputs(code, tests, files, terms)
                 connection.sendall(frame(result))
-        except InfraError as error:
+        except (InfraError, SetupError) as error:  # the latter from the sandbox of checkers
             print(f"cobalt.sandbox.worker: {error}", file=sys.stderr)
         except (EOFError, ConnectionError):
             return

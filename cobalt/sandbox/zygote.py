@@ -46,7 +46,8 @@ class Ending:
     wall_s: float
     """What counts of it (``Zygote._charged_s``)."""
     output: bytes
-    stderr: bytes
+    stderr: str
+    """The end of it."""
     output_full: bool
     peak_mb: float
     """The most memory that it held at once, shared libraries included; address space that it never touched is none."""
@@ -70,14 +71,18 @@ class Zygote:
         self._ends_pending = 0
         with inner:
             arguments = [str(inner.fileno()), str(os.getpid()), str(INSIDE)]
-            self._process = subprocess.Popen(
-                [interpreter(), "-S", "-s", "-W", "ignore", "-c", _START, *arguments],
-                pass_fds=[inner.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-                env=ENVIRONMENT,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [interpreter(), "-S", "-s", "-W", "ignore", "-c", _START, *arguments],
+                    pass_fds=[inner.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    cwd="/",
+                    env=ENVIRONMENT,
+                )
+            except BlockingIOError:
+                self._control.close()
+                raise SetupError(TOO_MANY_TASKS) from None
         try:
             config = zygote_config(mode, limits)
             self._run_as = config["run_as"]  # the user id of programs, or None
@@ -232,7 +237,7 @@ class Zygote:
                 cpu_s=cpu_s,
                 wall_s=wall_s,
                 output=os.pread(output, output_size, 0),
-                stderr=os.pread(stderr, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
+                stderr=os.pread(stderr, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)).decode("utf-8", "replace"),
                 output_full=max(output_size, stderr_size) >= self.limits.output_limit_mb << 20,
                 peak_mb=peak_kb / 1024,
             )

@@ -10,8 +10,9 @@ from places import ROOT, run_suite_runner
 from suite_runner import refuse
 
 from cobalt.errors import SetupError
-from cobalt.sandbox import selftest
+from cobalt.sandbox import Limits, selftest
 from cobalt.sandbox.selftest import choose_mode
+from cobalt.sandbox.zygote import Zygote
 
 CHECK = [sys.executable, "-m", "cobalt", "sandbox", "check"]
 
@@ -114,6 +115,8 @@ def test_a_lack_of_tasks_is_not_blamed_on_the_kernel(monkeypatch):
     with pytest.raises(SetupError, match="too many processes and threads") as caught:
         choose_mode("namespaces")
     assert "sysctl" not in str(caught.value)
+    with pytest.raises(SetupError, match="too many processes and threads"):
+        Zygote("namespaces", Limits())  # as a worker starts it
 
 
 def test_probes_that_do_not_run_rule_a_mode_out(monkeypatch, namespaces, tmp_path):

@@ -188,9 +188,8 @@ class Program:
             wall_left = deadline - time.monotonic()
             # the shortest wait keeps this loop from spinning around a test that is slow to use up its last microseconds
             wait = max(min(cpu_limit_s - cpu_s, wall_left, _LONGEST_WAIT_S), _SHORTEST_WAIT_S)
-            ended = _signal.sigtimedwait(
-                _CHILD_ENDED, wait
-            )  # SIGCHLD is blocked, so one from before this call ends it too
+            # SIGCHLD is blocked, so one from before this call ends it too
+            ended = _signal.sigtimedwait(_CHILD_ENDED, wait)
             cpu_s = time.clock_gettime(clock)
             if ended is not None:
                 done, status, used = os.wait4(pid, os.WNOHANG)
