@@ -155,27 +155,25 @@ def test_infra_failures_are_excluded_then_retried_alone(
 
 
 def test_a_damaged_record_of_an_earlier_evaluation_is_named(
-    trajectories: Path, tmp_path: Path, service: MultiplyingService
+    trajectories: Path, evaluated: Path, service: MultiplyingService
 ) -> None:
-    output = tmp_path / "eval.jsonl"
-    rows = evaluate(trajectories, output)
+    rows = read_rows(evaluated)
     del rows[1]["all_pass_rates"]
-    write_jsonl(output, rows)
-    with pytest.raises(InputError, match=r"eval\.jsonl: line 2: field 'all_pass_rates'.*delete this line"):
-        evaluate(trajectories, output)
+    write_jsonl(evaluated, rows)
+    with pytest.raises(InputError, match=r"out\.jsonl: line 2: field 'all_pass_rates'.*delete this line"):
+        evaluate(trajectories, evaluated)
 
 
 def test_the_evaluation_of_other_trajectories_is_not_replaced(
-    trajectories: Path, tmp_path: Path, service: MultiplyingService
+    trajectories: Path, evaluated: Path, tmp_path: Path, service: MultiplyingService
 ) -> None:
-    output, other = tmp_path / "eval.jsonl", tmp_path / "other.jsonl"
-    rows = evaluate(trajectories, output)
+    rows, other = read_rows(evaluated), tmp_path / "other.jsonl"
     write_jsonl(other, [{**row, "seed": 2} for row in read_rows(trajectories)])
-    with pytest.raises(InputError, match=r"eval\.jsonl: 6 of its 6 records were made from other rows.*another output"):
-        evaluate(other, output)
-    assert read_rows(output) == rows
+    with pytest.raises(InputError, match=r"out\.jsonl: 6 of its 6 records were made from other rows.*another output"):
+        evaluate(other, evaluated)
+    assert read_rows(evaluated) == rows
     write_jsonl(other, [{**row, "seed": 2} if row["id"] < 3 else row for row in read_rows(trajectories)])
-    assert [row.get("seed") for row in evaluate(other, output)] == [2, 2, 2, None, None, None]
+    assert [row.get("seed") for row in evaluate(other, evaluated)] == [2, 2, 2, None, None, None]
 
 
 def test_a_turn_never_taken_stays_open(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
@@ -201,7 +199,10 @@ def test_a_turn_never_taken_stays_open(trajectories: Path, tmp_path: Path, servi
         ("raw_responses", [[None] * 5] * 4, r"field 'raw_responses'\[0\]\[0\]: "),
         ("usage", 5, "field 'usage': "),
         ("feedback_from", 5, "field 'feedback_from': "),
-        ("usage", [[{"completion_tokens": None}] * 5] * 4, r"field 'usage'\[0\]\[0\]\['completion_tokens'\]: "),
+        *(
+            ("usage", [[{"completion_tokens": count}] * 5] * 4, r"field 'usage'\[0\]\[0\]\['completion_tokens'\]: ")
+            for count in (None, -5, 10**30, "7")
+        ),
     ],
 )
 def test_bad_trajectories_are_named_before_a_program_runs(
@@ -213,7 +214,16 @@ def test_bad_trajectories_are_named_before_a_program_runs(
     with pytest.raises(InputError, match=rf"turns.jsonl: line 3: {complaint}"):
         evaluate(trajectories, tmp_path / "out.jsonl")
     assert not service.runs and not list(tmp_path.glob("out*"))
+
+
+def test_bad_trajectories_are_skipped_on_demand(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
+    first, *others = read_rows(trajectories)
+    write_jsonl(trajectories, [{**first, "raw_responses": None}, *others])
     assert len(evaluate(trajectories, tmp_path / "out.jsonl", skip_invalid=True)) == 5
+    counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
+    assert (counts["read"], counts["skipped_invalid"]) == (6, 1)
 
 
 def test_rows_of_different_feedback_are_refused_before_a_program_runs(
@@ -224,15 +234,6 @@ def test_rows_of_different_feedback_are_refused_before_a_program_runs(
     with pytest.raises(InputError, match=r"turns.jsonl: its rows got different feedback"):
         evaluate(trajectories, tmp_path / "out.jsonl")
     assert not service.runs and not list(tmp_path.glob("out*"))
-
-
-@pytest.mark.parametrize("tokens", [-5, 10**30, "7"])
-def test_an_impossible_number_of_tokens_is_refused(trajectories: Path, tmp_path: Path, tokens: Any) -> None:
-    rows = read_rows(trajectories)
-    rows[1]["usage"][0][1]["completion_tokens"] = tokens
-    write_jsonl(trajectories, rows)
-    with pytest.raises(InputError, match=r"line 2: field 'usage'\[0\]\[1\]\['completion_tokens'\]"):
-        evaluate(trajectories, tmp_path / "out.jsonl")
 
 
 def test_another_checker_or_a_smaller_input_is_refused(

@@ -9,12 +9,26 @@ from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
 from cobalt.inference.endpoints import TRIAL_MESSAGES
 
 Answer = tuple[str, dict[str, Any]]
 """How to answer one request: a kind (see ``Handler``) and its details."""
 
 KEY = "sk-local-secret-0123456789"
+
+
+def retry_at_once(patch: pytest.MonkeyPatch, retries: int) -> None:
+    """So many retries of either client, almost without pauses."""
+    patch.setattr("cobalt.inference.endpoints.RETRIES", retries)
+    patch.setattr("cobalt.inference.endpoints.FIRST_PAUSE_S", 0.001)
+    for setting in (
+        "litellm.utils.INITIAL_RETRY_DELAY",
+        "litellm.utils.JITTER",
+        "openai._base_client.INITIAL_RETRY_DELAY",
+    ):
+        patch.setattr(setting, 0.001)
 
 
 class ApiServer(ThreadingHTTPServer):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import KEY, Answer, ApiServer, api_server, good_answer
+from api_server import KEY, Answer, ApiServer, api_server, good_answer, retry_at_once
 from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan, write_problems
 
 from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, Completion, Sampling, request_seed
@@ -46,11 +46,7 @@ NO_ANSWERS: list[Answer] = [
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cobalt.inference.endpoints.RETRIES", RETRIES)
-    for name in ("INITIAL_RETRY_DELAY", "JITTER"):
-        monkeypatch.setattr(f"litellm.utils.{name}", 0.001)
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
-    monkeypatch.setattr("cobalt.inference.endpoints.FIRST_PAUSE_S", 0.001)
+    retry_at_once(monkeypatch, RETRIES)
     monkeypatch.setenv("COBALT_HTTP_TOKEN", KEY)
 
 
