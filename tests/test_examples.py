@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from in_process import exit_code
+from quickly import made_quickly
 
 from cobalt.completion import Completion
 from cobalt.errors import InputError
@@ -33,28 +35,38 @@ def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the commands of examples/README.md write."""
-    return written_by(tmp_path_factory.mktemp("examples"), 0)
+    return written_here(tmp_path_factory.mktemp("examples"), 0)
 
 
 @pytest.fixture(scope="module")
 def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same of the other domain, up to its training."""
-    return written_by(tmp_path_factory.mktemp("sums"), 1) / "sums"
+    return written_here(tmp_path_factory.mktemp("sums"), 1) / "sums"
 
 
-def written_by(folder: Path, *blocks: int) -> Path:
-    """Run blocks of commands; the folder that they write to."""
+def written_here(folder: Path, block: int) -> Path:
+    """Run a block of commands for Python in this process; the folder that they write to."""
+    told = in_bash(folder, 'python() { echo "${@@Q}"; }\n', block)
+    with made_quickly(), pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for script, *arguments in map(shlex.split, told.splitlines()):
+            assert exit_code(Path(script), script, *arguments) == 0, script
+    return folder / "runs"
+
+
+def in_bash(folder: Path, before: str, *blocks: int) -> str:
+    """Run blocks of commands in a checkout's stand-in, after the text ``before``; what they print."""
     folders = ("assets", "cobalt", "examples", "preproc", "scripts", "verl")
     for name in (*folders, *(path.name for path in ROOT.glob("*.py"))):
         (folder / name).symlink_to(ROOT / name)
     (folder / "runs").mkdir()
     found = README.split("```bash\n")[1:]
-    commands = "".join(found[block].partition("```")[0] for block in blocks)
+    commands = before + "".join(found[block].partition("```")[0] for block in blocks)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     done = subprocess.run(["bash", "-ec", commands], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    return folder / "runs"
+    return done.stdout
 
 
 def rows(path: Path) -> dict[str, dict[str, Any]]:
@@ -163,7 +175,8 @@ def test_the_calculators_reward_is_larger_near_the_result(printed: str, validate
 @pytest.mark.slow
 def test_another_domain_is_trained_and_measured_by_the_same_commands(tmp_path: Path) -> None:
     pytest.importorskip("verl")
-    folder = written_by(tmp_path, 1, 2) / "sums"
+    in_bash(tmp_path, "", 1, 2)
+    folder = tmp_path / "runs" / "sums"
     steps = [json.loads(line) for line in (folder / "training" / "metrics.jsonl").read_text().splitlines()]
     assert [step["step"] for step in steps] == [1, 2] and all(0 <= step["reward/near"] <= 1 for step in steps)
     assert len(rows(folder / "trained.jsonl")) == 12
