@@ -1,12 +1,13 @@
 """A world without a model or a sandbox: programs are texts ``k=3``, right if k times the input is the output.
 
 ``ScriptedEngine`` answers from a hash of the request alone, so every run of it gives the same trajectories. As a
-script, a multi-turn run to be killed: ``scripted.py INPUT OUTPUT``.
+script, multi-turn runs to be killed: one for each line ``INPUT OUTPUT`` that it reads.
 """
 
 import asyncio
 import hashlib
 import json
+import os
 import random
 import re
 import sys
@@ -142,6 +143,19 @@ def long_tailed(seed: int, scale_s: float = 0.01, sigma: float = 1.0) -> float:
     return scale_s * random.Random(seed).lognormvariate(0, sigma)
 
 
+def runs_to_be_killed() -> None:
+    """Each is a process of its own, which has imported everything. Prints its id, and at its end its exit code."""
+    for line in sys.stdin:
+        source, output = map(Path, line.split())
+        process = os.fork()
+        if process == 0:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            plan = make_plan(source, output, num_completions=4, num_turns=4, enable_thinking=True)
+            asyncio.run(run_plan(plan, ScriptedEngine(max_in_flight=16, latency_s=long_tailed)))
+            os._exit(0)
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    interrupted = make_plan(Path(sys.argv[1]), Path(sys.argv[2]), num_completions=4, num_turns=4, enable_thinking=True)
-    asyncio.run(run_plan(interrupted, ScriptedEngine(max_in_flight=16, latency_s=long_tailed)))
+    runs_to_be_killed()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from api_server import api_server
+from in_process import exit_code
 from transformers import AutoTokenizer
 
 from benchmarks import bench_collection
@@ -35,7 +36,14 @@ def test_generate_gets_the_requests_of_the_collection(tmp_path, monkeypatch, cap
             asked.extend(zip([prompt["prompt_token_ids"] for prompt in prompts], sampling, strict=True))
             return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=[1] * 7)]) for _ in prompts]
 
+    def here(words, cwd, check):
+        """The command in this process."""
+        python, script, *arguments = words
+        assert (python, cwd, check) == (sys.executable, ROOT, False)
+        return SimpleNamespace(returncode=exit_code(cwd / script, script, *arguments))
+
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=Engine, SamplingParams=dict))
+    monkeypatch.setattr(bench_collection, "subprocess", SimpleNamespace(run=here))
     problem = {"id": "one", "question": "Print 1.", "instruction": "Print 1.", **TESTS}
     write_jsonl(tmp_path / "problems.jsonl", [problem])
     common = {"model": MODEL, "input_file": tmp_path / "problems.jsonl", "samples": 2, "num_turns": 1, "rounds": 1}

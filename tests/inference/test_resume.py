@@ -1,10 +1,13 @@
 """Resuming: infrastructure failures are retried and only they; kill -9 loses and doubles nothing."""
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from cobalt.inference.driver import MAX_FAILURES_IN_A_ROW, unfinished
 from cobalt.records import RecordFile, write_jsonl
 from cobalt.records.manifest import journal_path
 
-SEEDED_RUN = Path(__file__).with_name("scripted.py")
+SEEDED_RUNS = Path(__file__).with_name("scripted.py")
 
 
 def by_id(rows: list[dict[str, Any]]) -> dict[str, str]:
@@ -316,22 +319,30 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     journal = journal_path(killed)
 
-    def command(output: Path) -> list[str]:
-        return [sys.executable, str(SEEDED_RUN), str(source), str(output)]
-
     def written() -> int:
         return sum(path.stat().st_size for path in (killed, journal) if path.exists())
 
-    moments = random.Random(0)
-    for _ in range(8):
-        process = subprocess.Popen(command(killed), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wanted = written() + moments.randrange(1, 30_000)
-        while process.poll() is None and written() < wanted:
-            time.sleep(0.002)
-        time.sleep(moments.random() * 0.02)
-        process.kill()
-        process.wait()
-    for output in (killed, whole):
-        subprocess.run(command(output), check=True, capture_output=True)
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    moments, codes = random.Random(0), []
+    with subprocess.Popen([sys.executable, SEEDED_RUNS], **pipes) as runs:
+
+        def start(output: Path) -> int:
+            print(source, output, file=runs.stdin, flush=True)
+            return int(runs.stdout.readline())
+
+        for _ in range(8):
+            wanted = written() + moments.randrange(1, 30_000)
+            process = start(killed)
+            while Path(f"/proc/{process}").exists() and written() < wanted:
+                time.sleep(0.002)
+            time.sleep(moments.random() * 0.02)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            codes.append(int(runs.stdout.readline()))
+        for output in (killed, whole):
+            start(output)
+            codes.append(int(runs.stdout.readline()))
+        runs.stdin.close()
+    assert codes[-2:] == [0, 0] and -signal.SIGKILL in codes
     assert by_id(read_rows(killed)) == by_id(read_rows(whole))
     assert not journal.exists()
