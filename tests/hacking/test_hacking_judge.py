@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from api_server import KEY, ApiServer, api_server, retry_at_once
+from api_server import KEY, ApiServer, api_server, quick_clients
 from scripted import ScriptedEngine
 
 from cobalt.errors import InputError, SetupError
@@ -28,7 +28,7 @@ SPLIT = (GOOD, GOOD, "Final Verdict: (3) Semantic Drifting")
 @pytest.fixture
 def server(monkeypatch):
     """Answers as the question's ``behaviour=...`` says, which ``asked`` counts; "failing" once it is ``healthy``."""
-    retry_at_once(monkeypatch, retries=1)
+    quick_clients(monkeypatch, retries=1)
 
     def answer(body: dict, _attempt: int):
         found = re.search(r"behaviour=(\w+)", body["messages"][-1]["content"])

@@ -19,16 +19,15 @@ Answer = tuple[str, dict[str, Any]]
 KEY = "sk-local-secret-0123456789"
 
 
-def retry_at_once(patch: pytest.MonkeyPatch, retries: int) -> None:
-    """So many retries of either client, almost without pauses."""
+def quick_clients(patch: pytest.MonkeyPatch, retries: int) -> None:
+    """Either client asks again so many times, almost without pauses, and reads no certificates: no test has HTTPS."""
+    patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it is imported below, and would download its price list
     patch.setattr("cobalt.inference.endpoints.RETRIES", retries)
     patch.setattr("cobalt.inference.endpoints.FIRST_PAUSE_S", 0.001)
-    for setting in (
-        "litellm.utils.INITIAL_RETRY_DELAY",
-        "litellm.utils.JITTER",
-        "openai._base_client.INITIAL_RETRY_DELAY",
-    ):
-        patch.setattr(setting, 0.001)
+    patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
+    for name in ("INITIAL_RETRY_DELAY", "JITTER"):
+        patch.setattr(f"litellm.utils.{name}", 0.001)
+    patch.setattr("ssl.SSLContext.load_verify_locations", lambda *_, **__: None)
 
 
 class ApiServer(ThreadingHTTPServer):

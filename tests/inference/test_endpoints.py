@@ -5,11 +5,12 @@ import hashlib
 import json
 import random
 import time
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from api_server import KEY, Answer, ApiServer, api_server, good_answer, retry_at_once
+from api_server import KEY, Answer, ApiServer, api_server, good_answer, quick_clients
 from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan, write_problems
 
 from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, Completion, Sampling, request_seed
@@ -46,21 +47,23 @@ NO_ANSWERS: list[Answer] = [
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    retry_at_once(monkeypatch, RETRIES)
+    quick_clients(monkeypatch, RETRIES)
     monkeypatch.setenv("COBALT_HTTP_TOKEN", KEY)
 
 
-def model(server: ApiServer) -> dict[str, Any]:
-    address = {"model_name": "openai/local", "api_base": server.base}
+def model(base: str) -> dict[str, Any]:
+    address = {"model_name": "openai/local", "api_base": base}
     return {**address, "request_timeout_s": TIMEOUT_S, "openai_api_key": KEY}
 
 
-async def ask(server: ApiServer, client: str = "litellm") -> Completion:
+def opened(client: str, base: str) -> AbstractAsyncContextManager[Any]:
     if client == "openai":
-        opened = open_openai_engine(OpenWeightConfig(api_base=server.base, request_timeout_s=TIMEOUT_S))
-    else:
-        opened = open_litellm_engine(LitellmConfig(**model(server)))
-    async with opened as engine:
+        return open_openai_engine(OpenWeightConfig(api_base=base, request_timeout_s=TIMEOUT_S))
+    return open_litellm_engine(LitellmConfig(**model(base)))
+
+
+async def ask(server: ApiServer, client: str = "litellm") -> Completion:
+    async with opened(client, server.base) as engine:
         return await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)
 
 
@@ -95,7 +98,7 @@ async def test_a_token_is_that_of_the_apps_without_whitespace_around_it(monkeypa
 
 async def test_an_api_gets_different_seeds_of_31_bits() -> None:
     with api_server(lambda body, attempt: ("ok", {})) as server:
-        async with open_litellm_engine(LitellmConfig(**model(server))) as engine:
+        async with open_litellm_engine(LitellmConfig(**model(server.base))) as engine:
             for turn in range(4):
                 await engine.generate(MESSAGES, Sampling(), request_seed(42, "id", 0, turn))
     seeds = {body["seed"] for body in server.bodies}
@@ -126,7 +129,7 @@ async def test_thinking_beside_the_answer_is_put_back(client: str, message: Any,
 
 async def test_a_known_price_is_recorded() -> None:
     with api_server(lambda body, attempt: ("ok", {})) as server:
-        flags = LitellmConfig(**{**model(server), "model_name": "openai/gpt-5-mini-2025-08-07"})
+        flags = LitellmConfig(**{**model(server.base), "model_name": "openai/gpt-5-mini-2025-08-07"})
         async with open_litellm_engine(flags) as engine:
             cost = (await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)).cost
     assert cost == pytest.approx(11 * 0.25e-6 + 7 * 2e-6)
@@ -192,58 +195,38 @@ async def test_a_server_that_counts_no_tokens_is_told_once(capsys: pytest.Captur
     assert capsys.readouterr().err.count("tokens are not counted") == 1
 
 
-@pytest.mark.parametrize("content", [b"<html>", b"[" * 200_000, b'{"data": "\xff'], ids=["a page", "deep", "torn"])
-async def test_a_list_of_models_that_cannot_be_read_is_no_server(monkeypatch, content: bytes) -> None:
-    monkeypatch.setattr("api_server.Handler.do_GET", lambda self: self.send(200, content))
-    with (
-        api_server(lambda body, attempt: ("ok", {})) as server,
-        pytest.raises(SetupError, match="no vLLM app or other"),
-    ):
-        await ask(server, "openai")
-
-
-@both_clients
-@pytest.mark.parametrize("address", ["http://HOST:PORT/v1", "http://[::1/v1", "http://key@127.0.0.1:x/v1"])
-async def test_what_is_no_address_is_refused_at_once(client: str, address: str) -> None:
-    if client == "openai":
-        opened = open_openai_engine(OpenWeightConfig(api_base=address))
-    else:
-        opened = open_litellm_engine(LitellmConfig(model_name="openai/local", api_base=address))
-    with pytest.raises(InputError, match=r"--api_base.* is no address: ") as refused:
-        async with opened:
-            pass
-    assert "key" not in str(refused.value)
-
-
 @both_clients
 @pytest.mark.parametrize(
-    ("address", "meant"),
+    ("address", "told"),
     [
-        ("key@localhost:8801/v1", "http://localhost:8801/v1"),
-        ("http:///v1", "http://v1"),
-        ("ftp://host/v1", "http://host/v1"),
-        ("127.0.0.1:8801/v1", "http://127.0.0.1:8801/v1"),
+        ("http://HOST:PORT/v1", "is no address: "),
+        ("http://[::1/v1", "is no address: "),
+        ("http://key@127.0.0.1:x/v1", "is no address: "),
+        ("key@localhost:8801/v1", r"did you mean http://localhost:8801/v1\?$"),
+        ("http:///v1", r"did you mean http://v1\?$"),
+        ("ftp://host/v1", r"did you mean http://host/v1\?$"),
+        ("127.0.0.1:8801/v1", r"did you mean http://127\.0\.0\.1:8801/v1\?$"),
     ],
 )
-async def test_an_address_without_its_beginning_is_refused(client: str, address: str, meant: str) -> None:
-    if client == "openai":
-        opened = open_openai_engine(OpenWeightConfig(api_base=address))
-    else:
-        opened = open_litellm_engine(LitellmConfig(model_name="openai/local", api_base=address))
-    with pytest.raises(InputError, match=rf"did you mean {meant}\?$"):
-        async with opened:
+async def test_what_is_no_address_is_refused_at_once(client: str, address: str, told: str) -> None:
+    with pytest.raises(InputError, match=rf"--api_base.* {told}") as refused:
+        async with opened(client, address):
             pass
+    assert "key" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("code", "content", "told"),
     [
-        (200, b'{"data": null}', "no vLLM app or other server"),
-        (200, b'{"data": ["m"]}', "no vLLM app or other server"),
+        *(
+            (200, content, "no vLLM app or other server")
+            for content in (b"<html>", b"[" * 200_000, b'{"data": "\xff', b'{"data": null}', b'{"data": ["m"]}')
+        ),
         (200, b'{"data": []}', "lists no model; start it with one"),
         (401, b'{"error": "no"}', "refuses the key .*; put its key into COBALT_HTTP_TOKEN"),
         (403, b'{"error": "no"}', "refuses the key .*; put its key into COBALT_HTTP_TOKEN"),
     ],
+    ids=lambda value: str(value)[:20],
 )
 async def test_a_server_that_lists_no_model_says_why(
     monkeypatch: pytest.MonkeyPatch, code: int, content: bytes, told: str
@@ -396,7 +379,7 @@ async def test_the_commonest_cause_of_failures_is_told(tmp_path: Path) -> None:
     source = write_problems(tmp_path / "problems.jsonl", 3)
     refusing = api_server(lambda body, attempt: ("status", {"code": 400, "message": "odd"}))
     with refusing as server, pytest.raises(SetupError, match=r"12 of 12 conversations .*12 x .*odd"):
-        async with open_litellm_engine(LitellmConfig(**model(server))) as engine:
+        async with open_litellm_engine(LitellmConfig(**model(server.base))) as engine:
             plan = make_plan(source, tmp_path / "out.jsonl", num_completions=4)
             await run_plan(plan, engine, MultiplyingService())
 
@@ -470,19 +453,19 @@ def troubled(share: float, lasting: float) -> Any:
 
 
 async def test_a_run_through_all_troubles(tmp_path: Path) -> None:
-    source = write_problems(tmp_path / "problems.jsonl", 8)
+    source = write_problems(tmp_path / "problems.jsonl", 4)
 
     async def collect(name: str, plan: Any, **changes: Any) -> list[dict[str, Any]]:
         with api_server(plan) as server:
             method = {"num_completions": 4, "seed": 1, "num_turns": 2, "from_scratch": True, **changes}
             files = {"input_file": source, "output_file": tmp_path / name}
-            flags = MultiTurnLitellmConfig(**files, **method, **{**model(server), "api_base": None})
-            async with open_litellm_engine(LitellmConfig(**model(server), max_in_flight=16)) as engine:
+            flags = MultiTurnLitellmConfig(**files, **method, **{**model(server.base), "api_base": None})
+            async with open_litellm_engine(LitellmConfig(**model(server.base), max_in_flight=16)) as engine:
                 return await run_plan(flags, engine, MultiplyingService())
 
     calm = await collect("calm.jsonl", troubled(0, 0))
     rough = await collect("rough.jsonl", troubled(0.4, 0.05), max_infra_rate=1.0)
-    assert [row["id"] for row in rough] == [row["id"] for row in calm] == list(range(8))
+    assert [row["id"] for row in rough] == [row["id"] for row in calm] == list(range(4))
     marked = right = 0
     for ours, other in zip(rough, calm, strict=True):
         for turn in range(3):
@@ -494,7 +477,7 @@ async def test_a_run_through_all_troubles(tmp_path: Path) -> None:
                     assert ours["raw_responses"][turn][sample] == other["raw_responses"][turn][sample]
                     assert ours["public_pass_rates"][turn][sample] == other["public_pass_rates"][turn][sample]
                     right += 1
-    assert right > 60 and 0 < marked < 36
+    assert right > 30 and 0 < marked < 18
     assert await collect("rough.jsonl", troubled(0, 0)) == calm, "the next run takes what was missing"
     assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
-    assert len(read_rows(tmp_path / "rough.jsonl")) == 8
+    assert len(read_rows(tmp_path / "rough.jsonl")) == 4
