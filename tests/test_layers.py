@@ -4,7 +4,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -24,6 +24,8 @@ LIGHT = FLOORS[: FLOORS.index("sampler")]
 INSIDE = PACKAGE / "sandbox" / "inside"  # runs as scripts within the sandbox, where there is no package
 OWN_TEXT = {PACKAGE / "sandbox" / "probe_program.py", *INSIDE.glob("*.py")}
 """Texts of programs and scripts that weigh each import: theirs stand where they are cheapest."""
+APPS = ("remote_reward_server", "vllm_engine_actor")
+"""Entries that Ray Serve imports."""
 HEAVY = ("matplotlib", "ray", "torch", "transformers", "datasets", "vllm", "verl", "litellm")
 LATE = {
     "asyncio": "40 ms before which Ctrl-C is a traceback",
@@ -116,42 +118,26 @@ def test_within_functions_only_listed_packages_are_imported() -> None:
     assert not wrong
 
 
-def _python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-
-
-ENTRIES = sorted([*ROOT.glob("*.py"), *(ROOT / "preproc").glob("*.py")])
-APPS = ("remote_reward_server", "vllm_engine_actor")
-"""Entries that Ray Serve imports."""
-
-
-def _load_nothing_heavy(statements: Iterable[str]) -> None:
+def test_importing_does_nothing_and_loads_no_heavy_package_for_light_rooms_and_helps() -> None:
+    """``cobalt dpo --help`` took 4.5 s."""
+    light = [name for name, path in MODULES.items() if ROOMS[name] in LIGHT and path.parent != INSIDE]
+    entries = sorted(path.stem for path in [*ROOT.glob("*.py"), *(ROOT / "preproc").glob("*.py")])
+    statements = [
+        *(f"import {name}" for name in light),
+        "from cobalt.__main__ import load_command",
+        *(f"load_command({name!r})" for name in HELP),
+        *(f"import {entry}" for entry in entries if entry not in APPS),
+    ]
     code = f"""
 import sys
 sys.path.insert(0, "preproc")
-for statement in {list(statements)!r}:
+for statement in {statements!r}:
     exec(statement)
     loaded = [heavy for heavy in {HEAVY!r} if heavy in sys.modules]
     assert not loaded, f"{{statement}} loads {{loaded}}"
+import {", ".join(APPS)}
 """
-    done = _python(code)
-    assert done.returncode == 0, done.stderr
-
-
-def test_light_rooms_import_no_heavy_package() -> None:
-    light = [name for name, path in MODULES.items() if ROOMS[name] in LIGHT and path.parent != INSIDE]
-    _load_nothing_heavy(f"import {name}" for name in light)
-
-
-def test_commands_import_no_heavy_package_for_their_help() -> None:
-    """``cobalt dpo --help`` took 4.5 s."""
-    _load_nothing_heavy(["from cobalt.__main__ import load_command", *(f"load_command({name!r})" for name in HELP)])
-    _load_nothing_heavy(f"import {entry.stem}" for entry in ENTRIES if entry.stem not in APPS)
-
-
-def test_importing_an_entry_does_nothing() -> None:
-    names = [entry.stem for entry in ENTRIES]
-    done = _python(f"import sys; sys.path.insert(0, 'preproc'); import {', '.join(names)}")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 

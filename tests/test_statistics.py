@@ -31,7 +31,7 @@ def bounds(estimate: statistics.Estimate | None) -> tuple[float, float]:
 
 @pytest.mark.parametrize(
     ("trials", "problems", "resamples"),
-    [(200, 100, 1000), *(pytest.param(2000, each, 10_000, marks=pytest.mark.slow) for each in (100, 175, 400))],
+    [(200, 100, 500), *(pytest.param(2000, each, 10_000, marks=pytest.mark.slow) for each in (100, 175, 400))],
 )
 def test_intervals_cover_the_truth(monkeypatch: pytest.MonkeyPatch, trials: int, problems: int, resamples: int) -> None:
     """For problems of very different difficulty."""
