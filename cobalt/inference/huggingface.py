@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,30 +27,28 @@ GATHER_S = 0.05
 BATCHES_PER_WORKER = 2  # one that is sampled, one that waits
 
 
+@dataclass
 class HuggingFaceEngine:
     """Use through ``open_huggingface_engine``."""
 
-    def __init__(self, model: Any, tokenizer: Any, model_id: str, batch_size: int, workers: int, max_in_flight: int):
-        self.model_id, self.max_in_flight = model_id, max_in_flight
-        self._tokenizer = tokenizer
-        self._context: int = model.config.max_position_embeddings
-        self._sampler = BatchSampler(model, end_tokens(model, tokenizer), batch_size, workers, GATHER_S)
+    model_id: str
+    max_in_flight: int
+    tokenizer: Any
+    sampler: BatchSampler
+    context: int
+    """Most tokens of prompt and response."""
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
-        prompt = prompt_tokens(self._tokenizer, messages)
-        max_new = min(sampling.max_tokens, self._context - len(prompt))
+        prompt = prompt_tokens(self.tokenizer, messages)
+        max_new = min(sampling.max_tokens, self.context - len(prompt))
         if max_new < 1:
             return Completion("", len(prompt), 0, FINISH_CONTEXT)
         row = Row(tuple(prompt), max_new, sampling.temperature, sampling.top_p, seed)
         texts = tuple(message["content"] for message in messages)
         # the messages of the turn before are all but the last two
-        tokens, end_token = await asyncio.wrap_future(self._sampler.submit(row, texts, texts[:-2]))
-        text, ended = self._tokenizer.decode(tokens, skip_special_tokens=True), end_token is not None
+        tokens, end_token = await asyncio.wrap_future(self.sampler.submit(row, texts, texts[:-2]))
+        text, ended = self.tokenizer.decode(tokens, skip_special_tokens=True), end_token is not None
         return Completion(text, len(prompt), len(tokens) + ended, FINISH_STOP if ended else FINISH_LENGTH)
-
-    def close(self) -> None:
-        """Stop at once, within a step of the current batches."""
-        self._sampler.close()
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:
@@ -93,7 +92,6 @@ async def open_huggingface_engine(
     dtype = torch.float32 if fp32 else torch.bfloat16 if on_gpu else CPU_DTYPE
     network, tokenizer = load_network(model, "--model", dtype)
     in_flight = max_in_flight or BATCHES_PER_WORKER * workers * batch_size
-    with closing(
-        HuggingFaceEngine(network, tokenizer, model_identity(model), batch_size, workers, in_flight)
-    ) as engine:
-        yield engine
+    with closing(BatchSampler(network, end_tokens(network, tokenizer), batch_size, workers, GATHER_S)) as sampler:
+        context = network.config.max_position_embeddings
+        yield HuggingFaceEngine(model_identity(model), in_flight, tokenizer, sampler, context)

@@ -1,6 +1,7 @@
 """The rows of every kind of file that holds programs, in the one form that the page shows."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -169,9 +170,7 @@ def _judged(row: Record, text: str, result: ResultRecord, rate: float | None, us
     """A response of a row, and its result; ``rate`` on the result's tests."""
     tests = list(zip(range(len(result.passing)), result.verdicts, result.feedback, strict=True))
     tests.sort(key=lambda test: test[1] is Verdict.PASSED)
-    counts: dict[str, int] = {}
-    for _, verdict, _ in tests:
-        counts[verdict] = counts.get(verdict, 0) + 1
+    counts = Counter[str](verdict for _, verdict, _ in tests)
     failed = (result.infra_error or "no response") if rate is None else None
     code = extract_code(text, row.get("extraction", RULE_OF_OLD_FILES))
     return Turn(text, code, rate, rate, counts, tests[:MOST_TESTS], None, failed, usage=usage)
