@@ -47,6 +47,11 @@ def minicoders_tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(MINICODER)
 
 
+async def lost(executor: Executor, programs: list) -> list[ExecutionResult]:
+    """In the place of ``Executor.run_many``."""
+    return [ExecutionResult.infra(2, "worker lost") for _ in programs]
+
+
 async def episode_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, answers: Any, num_turns: int, prompts: PromptSet = COBALT
 ) -> tuple[Any, list]:
@@ -94,9 +99,6 @@ async def test_an_episode_has_the_prompt_set_of_its_problems(tmp_path: Path, mon
 
 
 async def test_an_infrastructure_failure_is_no_reward(tmp_path: Path, monkeypatch) -> None:
-    async def lost(executor: Executor, programs: list) -> list[ExecutionResult]:
-        return [ExecutionResult.infra(2, "worker lost") for _ in programs]
-
     pytest.importorskip("verifiers.v1")
     monkeypatch.setattr(Executor, "run_many", lost)
     episode, _ = await episode_of(tmp_path, monkeypatch, lambda *_: ("ok", {"text": answer(RIGHT)}), 2)
@@ -141,9 +143,6 @@ async def test_the_reward_for_trl(monkeypatch, thinking: Thinking) -> None:
         for text, rate in zip(texts, [1, 0.2, None], strict=True)
     ]
     assert await trl_reward.cobalt(completions, **columns) == expected
-
-    async def lost(executor: Executor, programs: list) -> list[ExecutionResult]:
-        return [ExecutionResult.infra(2, "worker lost") for _ in programs]
 
     monkeypatch.setattr(Executor, "run_many", lost)
     assert await trl_reward.cobalt(completions, **columns) == [None] * 3

@@ -48,7 +48,7 @@ NO_ANSWERS: list[Answer] = [
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     quick_clients(monkeypatch, RETRIES)
-    monkeypatch.setenv("COBALT_HTTP_TOKEN", KEY)
+    monkeypatch.setenv("COBALT_HTTP_TOKEN", f" {KEY}\r\n")  # as of the apps: without whitespace around it
 
 
 def model(base: str) -> dict[str, Any]:
@@ -85,15 +85,6 @@ async def test_request_and_answer(client: str) -> None:
         assert (usage["reasoning_tokens"], usage["total_tokens"], usage["own_of_the_provider"]) == (5, 18, 3)
     assert usage["cost"] is None, "nobody knows the price of this model"
     assert json.dumps(usage), "it goes into a record"
-
-
-async def test_a_token_is_that_of_the_apps_without_whitespace_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with api_server(lambda body, attempt: ("ok", {})) as server:
-        monkeypatch.setenv("COBALT_HTTP_TOKEN", f" {KEY}\r\n")
-        assert (await ask(server, "openai")).text == "hello"
-        monkeypatch.setenv("COBALT_HTTP_TOKEN", "schl\u00fcssel")
-        with pytest.raises(InputError, match="COBALT_HTTP_TOKEN may hold"):
-            await ask(server, "openai")
 
 
 async def test_an_api_gets_different_seeds_of_31_bits() -> None:

@@ -63,10 +63,15 @@ def test_arguments_that_the_app_cannot_use_are_refused(name: str, value: Any, co
         VllmConfig.model_validate({"model": "m", name: value})
 
 
-async def test_an_unknown_option_is_refused_and_a_dead_engine_is_unhealthy(folder: Path) -> None:
+async def test_an_unknown_option_is_refused_and_a_dead_engine_is_unhealthy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine and its key stay away from a proxy."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
     with pytest.raises(RuntimeError, match=r"has ended \(exit code 2\)"):
         await start(no_such_option=1)
-    replica = await start()
+    replica = await start(start_timeout_s=120)
     await replica.check_health()
     (folder / "dead").touch()
     with pytest.raises(RuntimeError, match="does not answer"):
@@ -75,14 +80,6 @@ async def test_an_unknown_option_is_refused_and_a_dead_engine_is_unhealthy(folde
     replica._server.wait()
     with pytest.raises(RuntimeError, match="has ended"):
         await replica.check_health()
-
-
-async def test_the_engine_and_its_key_stay_away_from_a_proxy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
-    replica = await start(start_timeout_s=120)
-    await replica.check_health()
-    replica._server.kill()
 
 
 async def test_waiting_for_an_engine_has_an_end(folder: Path) -> None:
