@@ -185,14 +185,13 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             else "no recipe: give --config-dir verl/config +recipe=multi_turn data.train_files=FILE data.val_files=FILE"
             ", or run scripts/train_grpo_multi_turn.sh; see cobalt train --help"
         )
-    asked = config
-    resolved: Any = OmegaConf.to_container(config, resolve=True)
-    config = OmegaConf.create(resolved)
     _refuse_ignored(config)
     if missing := OmegaConf.missing_keys(config.cobalt):
         raise InputError(f"missing: {', '.join(sorted(missing))}; or choose another recipe")
     if complaint := next(_complaints(config), None):
         raise InputError(complaint)
+    asked, resolved = config, OmegaConf.to_container(config, resolve=True)
+    config = OmegaConf.create(resolved)
     cobalt, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     modules = model.external_lib or []
     modules = [modules] if isinstance(modules, str) else modules
