@@ -1,7 +1,7 @@
 """Parts for tests of training: configurations, reward managers and batches. No service here runs a program."""
 
+import pickle
 from contextlib import asynccontextmanager
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -30,17 +30,17 @@ LOCAL = "reward.reward_kwargs.executor=local"
 def composed(recipe, preset):
     search = f"hydra.searchpath=['file://{ROOT}/verl/config']"
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        return hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}"])
+        # a copy by pickle takes an eighth of what a deep copy does
+        return pickle.dumps(hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}"]))
 
 
 def compose_recipe(recipe, preset, *overrides):
     """What ``cobalt train`` composes."""
-    return overridden(composed(recipe, preset), overrides)
+    return overridden(pickle.loads(composed(recipe, preset)), overrides)
 
 
-def overridden(base, overrides):
-    """Hydra takes long: it makes each base once, and values are set here."""
-    config = deepcopy(base)
+def overridden(config, overrides):
+    """Hydra takes long: it makes each base once, and values are set here, in the base that is given."""
     for one in OverridesParser.create().parse_overrides(list(overrides)):
         if one.is_delete():
             section, _, name = one.key_or_group.rpartition(".")

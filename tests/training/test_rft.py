@@ -1,6 +1,7 @@
 """Fine-tuning on stored answers: its tokens, what it refuses, and a training that is killed."""
 
 import argparse
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,7 +60,7 @@ def recipe():
 def rft(examples, *overrides):
     """The composed configuration of a run, checked as far as its settings go."""
     folder = f"trainer.default_local_dir={examples.parent / 'out'}"
-    config = overridden(recipe(), [f"data.train_files={examples}", f"model.path={MODEL}", folder, *overrides])
+    config = overridden(deepcopy(recipe()), [f"data.train_files={examples}", f"model.path={MODEL}", folder, *overrides])
     refuse_mistyped(config, CONFIG_NAME)
     refuse_ignored(config)
     return config
