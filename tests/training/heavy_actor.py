@@ -7,8 +7,6 @@ class EngineDeadError(Exception):
 
 class Heavy:
     def __init__(self, value):
-        if value < 0:
-            raise ValueError(value)
         self.value = value
 
     async def later(self):

@@ -1,6 +1,9 @@
 """A package that is not installed here."""
 
 import importlib.machinery
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -23,3 +26,18 @@ class StandIn:
         return module
 
     def exec_module(self, _module: Any) -> None: ...
+
+
+@contextmanager
+def stood_in(*stand_ins: StandIn) -> Iterator[None]:
+    """Imports of the body find them. They are forgotten afterwards, as are veRL's modules for engines."""
+    before = set(sys.modules)
+    sys.meta_path[:0] = stand_ins  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        del sys.meta_path[: len(stand_ins)]
+        forgotten = (*(stand_in.package for stand_in in stand_ins), "verl.workers.rollout", "verl.utils.vllm")
+        for name in set(sys.modules) - before:
+            if name.startswith(forgotten):
+                del sys.modules[name]

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -22,7 +21,6 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.training import cluster, runner, scoring
 from cobalt.training.config import completed
-from cobalt.training.early import StartedServers
 
 
 def no_actor(name, namespace):
@@ -277,54 +275,3 @@ def test_a_defect_in_another_process_keeps_its_traceback():
     defect = RayTaskError("run", "its traceback", ValueError("odd"))
     assert ended([], defect) is defect
     assert ended([], not_made := ActorDiedError(defect)) is not_made
-
-
-def test_servers_of_engines_start_while_models_load():
-    """Their imports take as long as the models. veRL's own replica is what makes them afterwards."""
-    cases = [
-        (1, "vllm", 1, [[0], [1]], True),
-        (1, "vllm", 2, [[0, 1]], True),
-        (2, "vllm", 1, [[0], [1]], False),
-        (1, "sglang", 1, [[0], [1]], True),
-    ]
-    rollout = "actor_rollout_ref.rollout"
-    asked = [
-        (nodes, f"{rollout}.name={engine}", f"{rollout}.tensor_model_parallel_size={parallel}")
-        for nodes, engine, parallel, *_ in cases
-    ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, Path(__file__).with_name("early_servers.py"), json.dumps(asked)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    told = json.loads(ended.stdout.splitlines()[-1])
-    for (_, engine, _, workers, early), servers in zip(cases, told, strict=True):
-        assert [server["name"] for server in servers] == [f"{engine}_server_{rank}_0" for rank in range(len(workers))]
-        assert [server["workers"] for server in servers] == workers
-        usual = [*["get_master_address"] * (engine == "vllm"), "launch_server", "get_server_address"]
-        title = {"vllm": "vLLMHttpServer", "sglang": "SGLangHttpServer"}[engine]
-        for rank, server in enumerate(servers):
-            assert (server["early"], server["light"], server["class"]) == (early, True, title)
-            assert (server["made for"], server["asked"]) == (rank, ["connect", *usual] if early else usual)
-
-
-def test_whoever_asks_a_server_does_not_import_what_it_does_and_it_ends_with_its_engine():
-    """Ray sends the class with the handle. In each process that asked for its first response, vLLM took 12 s.
-
-    A server that stays answers each request with the same error, and its traceback grows.
-    """
-    command = [sys.executable, Path(__file__).with_name("light_handles.py")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    answers, imported, error, killed = json.loads(ended.stdout.splitlines()[-1])
-    assert (answers, imported) == ([0, 0, 1, 1], False)
-    assert "-1" in error
-    assert killed == ["ActorDiedError", "Heavy"]
-
-
-def test_a_server_is_not_made_with_settings_it_was_not_started_with(monkeypatch):
-    process = SimpleNamespace(remote=lambda: "process")
-    monkeypatch.setattr(runner.ray, "remote", lambda _kind: SimpleNamespace(options=lambda **_: process))
-    monkeypatch.setattr(runner.ray, "nodes", lambda: [{"NodeID": "ab" * 28}])
-    servers = StartedServers(object)
-    servers.start("server", max_concurrency=1)
-    with pytest.raises(ValueError, match=r"server was started with .* and is to have"):
-        servers.options(name="server", scheduling_strategy=None, max_concurrency=2)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from online_parts import LOCAL, MODEL, compose
-from stand_in import StandIn
+from stand_in import StandIn, stood_in
 from verl.utils.config import omega_conf_to_dataclass
 
 from cobalt.errors import InputError, SetupError
@@ -105,11 +105,15 @@ def test_a_missing_package_or_compiler_is_named_with_its_remedy(monkeypatch, tmp
 
 
 @pytest.fixture
-def server(monkeypatch):
-    """veRL's server of SGLang, of a configuration, before and after it was launched."""
+def sglang():
     options = make_dataclass("ServerArgs", [(name, Any, None) for name in SERVER_OPTIONS.split()])
-    stand_in = StandIn("sglang", __version__="0.5.12", ServerArgs=options)
-    monkeypatch.setattr(sys, "meta_path", [stand_in, *sys.meta_path])
+    with stood_in(StandIn("sglang", __version__="0.5.12", ServerArgs=options)):
+        yield
+
+
+@pytest.fixture
+def server(sglang, monkeypatch):
+    """veRL's server of SGLang, of a configuration, before and after it was launched."""
     verls = importlib.import_module("verl.workers.rollout.sglang_rollout.async_sglang_server")
     monkeypatch.setattr(verls, "GenerateReqInput", SimpleNamespace)
     started = {}
@@ -141,9 +145,7 @@ def server(monkeypatch):
         made._server_address = "127.0.0.1"
         return made
 
-    yield make, started
-    for name in [name for name in sys.modules if name.startswith(("sglang", "verl.workers.rollout.sglang_rollout"))]:
-        del sys.modules[name]
+    return make, started
 
 
 async def test_a_recipes_settings_reach_sglangs_server(server):
