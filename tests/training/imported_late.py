@@ -1,22 +1,28 @@
-"""``cobalt train`` up to Ray: was veRL imported before all was checked, and which platform does it choose?"""
+"""``cobalt train`` up to its import of veRL: with which variables?"""
 
 import os
 import sys
+from importlib.machinery import PathFinder
 
-from cobalt.training import hydra_main, launch
-from cobalt.training.cluster import process_variables
-
-
-def train(config, *_):
-    launch.checked(config)
-    print("verl" in sys.modules)
-    os.environ |= process_variables(config)
-    from verl.plugin.platform import get_platform
-
-    from cobalt.training import runner  # noqa: F401
-
-    print(get_platform().device_name)
+from cobalt.training import hydra_main
 
 
-hydra_main.train = train
+class Ends:
+    """Finds veRL, whose folder has the configuration, and ends the program where it or its first user is imported."""
+
+    def find_spec(self, name, path, _target=None):
+        if name not in ("verl", "cobalt.training.runner"):
+            return None
+        spec = PathFinder.find_spec(name, path)
+        spec.loader = self
+        return spec
+
+    def create_module(self, _spec): ...
+
+    def exec_module(self, _module):
+        print(os.environ.get("VERL_PLATFORM"), os.environ.get("VERL_USE_EXTERNAL_MODULES"))
+        sys.exit()
+
+
+sys.meta_path.insert(0, Ends())
 hydra_main.main()

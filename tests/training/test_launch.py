@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import pytest
 from omegaconf import OmegaConf
 from online_parts import MODEL, ROOT, compose_recipe
 from transformers import AutoTokenizer
+from verl.plugin.platform import PlatformRegistry
 from verl.utils.tracking import Tracking
 
 from cobalt.errors import InputError, SetupError
@@ -24,7 +26,9 @@ from cobalt.records.manifest import manifest_path
 from cobalt.records.training_run import LOST_FILE, METRICS_FILE, TRACKER_NAME, read_metrics
 from cobalt.sampler import packages
 from cobalt.training import launch, preflight, runner
+from cobalt.training.cluster import process_variables
 from cobalt.training.resume import RANKS_FILE
+from cobalt.training.settings import TrainingConfig
 
 BATCH_SIZE = 16
 """Of the preset cpu."""
@@ -81,6 +85,11 @@ def start(tmp_path, monkeypatch):
     return run
 
 
+def alone(config):
+    """A check of settings, files and machine without all that a run is made of."""
+    preflight.refuse_unusable(config, TrainingConfig.of(config))
+
+
 @pytest.fixture
 def complaint(start):
     """One line with which a run is refused."""
@@ -108,7 +117,15 @@ def test_verl_is_imported_with_the_variables_of_a_training(tmp_path):
     command += ["+recipe=multi_turn", "+preset=cpu", OURS, *settings, f"trainer.default_local_dir={tmp_path}/out"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout.split()) == (0, ["False", "cpu"]), ended.stderr
+    assert (ended.returncode, ended.stdout.split()[-2:]) == (0, ["cpu", "cobalt.training.cpu"]), ended.stderr
+
+
+def test_the_variables_of_a_training_on_cpu_cores_name_its_platform(monkeypatch):
+    monkeypatch.setattr(PlatformRegistry, "_platforms", {})
+    variables = process_variables(compose_recipe("multi_turn", "cpu"))
+    monkeypatch.delitem(sys.modules, variables["VERL_USE_EXTERNAL_MODULES"], raising=False)
+    import_module(variables["VERL_USE_EXTERNAL_MODULES"])
+    assert PlatformRegistry.registered_names() == (variables["VERL_PLATFORM"],)
 
 
 def test_the_loggers_are_those_of_verl():
@@ -287,7 +304,7 @@ def test_contexts_are_not_for_online_training_even_with_public_tests(complaint, 
     ],
 )
 def test_settings_that_contradict_each_other_or_that_this_machine_cannot_meet(complaint, preset, override, error, told):
-    assert told in complaint(override, error=error, preset=preset)
+    assert told in complaint(override, error=error, preset=preset, act=alone)
 
 
 def test_groups_are_filtered_by_a_metric_that_the_reward_has(complaint, start):
