@@ -11,7 +11,8 @@ from online_parts import MODEL
 from transformers import AutoTokenizer
 
 from cobalt.serving import execution
-from cobalt.training import scoring
+from cobalt.training import hydra_main, scoring
+from cobalt.training.composition import CONFIG_NAME, composed
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,3 +55,18 @@ def no_waiting(monkeypatch):
 def minicoder():
     """Its tokenizer."""
     return AutoTokenizer.from_pretrained(MODEL)
+
+
+@pytest.fixture
+def composed_once(monkeypatch):
+    """``cobalt train`` knows what was composed before. Hydra takes long, and almost all tests ask for the same."""
+
+    def once(overrides, config_dir, config_name=CONFIG_NAME, **options):
+        return known(tuple(overrides), config_dir, config_name, *options.items())
+
+    monkeypatch.setattr(hydra_main, "composed", once)
+
+
+@cache
+def known(overrides, config_dir, config_name, *options):
+    return composed(overrides, config_dir, config_name, **dict(options))

@@ -1,6 +1,7 @@
 """What the release's training scripts resolve to, and where our recipes differ."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ NOT_METHOD = (
 """
 
 
+@cache
 def release_values(recipe: str) -> dict[str, Any]:
     """What the release's ``train_grpo_{recipe}.sh`` resolves to, by full name."""
     folder = ROOT / "tests/data/release"

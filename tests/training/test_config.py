@@ -246,6 +246,7 @@ def test_what_would_train_otherwise_than_asked_is_refused(check, overrides, told
         ("sandbox_fusion.url=http://there", "give reward.sandbox_fusion.url"),
     ],
 )
+@pytest.mark.usefixtures("composed_once")
 def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newer):
     """In a composed configuration, and on the command line before hydra misses them."""
     name = setting.lstrip("+").partition("=")[0]

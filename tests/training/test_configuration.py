@@ -16,14 +16,15 @@ from release_settings import differences, release_values
 from cobalt.errors import InputError
 from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training import hydra_main
-from cobalt.training.hydra_main import NULL_INTEGERS, REAL, composed, refuse_misspelt, refuse_mistyped
+from cobalt.training.composition import composed
+from cobalt.training.hydra_main import NULL_INTEGERS, REAL, refuse_misspelt, refuse_mistyped
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import MANAGER, TrainingConfig
 
 ROOT = Path(__file__).parents[2]
 CONFIG_DIR = ROOT / "verl/config"
 PRESETS = sorted(path.stem for path in (CONFIG_DIR / "preset").glob("*.yaml"))
-BANDITS, ONLINE = ("multi_turn", "single_turn"), ("grpo_online", "verpo_online")
+BANDITS = ("multi_turn", "single_turn")
 POLICY = "actor_rollout_ref"
 RELEASE = {path.stem: json.loads(path.read_text()) for path in (ROOT / "tests/data/release").glob("*.json")}
 OURS = {
@@ -51,8 +52,8 @@ VERLS = {
 OFFLOADED = {"multi_turn": {}, "single_turn": {f"{POLICY}.ref.fsdp_config.param_offload": (False, True)}}
 """veRL 0.5.0 offloads a reference whatever its setting, and the release sets it for one recipe."""
 MODELS = {"paper-qwen3": "Qwen/Qwen3-8B", "paper-r1-llama": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"}
+pytestmark = pytest.mark.usefixtures("composed_once")
 IN_CPU = ("+recipe=multi_turn", "+preset=cpu")
-every_preset = pytest.mark.parametrize("preset", PRESETS)
 
 
 def run_recipe(script, *arguments, **environment):
@@ -85,8 +86,9 @@ def test_the_releases_values_are_compared_and_not_left_out():
     assert changed[f"{POLICY}.rollout.gpu_memory_utilization"] == (0.7, 0.45)
 
 
-@every_preset
-@pytest.mark.parametrize("recipe", BANDITS)
+@pytest.mark.parametrize(
+    ("recipe", "preset"), [*(("multi_turn", preset) for preset in PRESETS), ("single_turn", "paper-qwen3")]
+)
 def test_every_preset_is_whole(recipe, preset):
     config = compose_recipe(recipe, preset)
     refuse_mistyped(config)
@@ -107,8 +109,10 @@ def test_every_preset_is_whole(recipe, preset):
     assert config.data.train_batch_size % policy.actor.ppo_mini_batch_size == 0
 
 
-@pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset != "paper-qwen3-lora"])
-@pytest.mark.parametrize("recipe", ONLINE)
+@pytest.mark.parametrize(
+    ("recipe", "preset"),
+    [*(("grpo_online", preset) for preset in PRESETS if preset != "paper-qwen3-lora"), ("verpo_online", "cpu")],
+)
 def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(recipe, preset):
     online, multi_turn = compose_recipe(recipe, preset), compose_recipe("multi_turn", preset)
     refuse_mistyped(online)
