@@ -251,7 +251,7 @@ def _complaints(config: Any) -> Iterator[str]:
         if options and engine != rollout.name:
             yield f"{named}engine_kwargs.{engine} is not read with rollout.name={rollout.name}"
     if rollout.name == SGLANG:
-        _refuse_for_sglang(rollout, model)
+        yield from _complaints_of_sglang(rollout, model)
     if correction := algorithm.rollout_correction or {}:
         told = f"{IGNORES}; give actor_rollout_ref.actor.policy_loss.loss_mode"
         refuse_changed(config, CONFIG_NAME, {"algorithm.rollout_correction.loss_type": told})
@@ -340,23 +340,21 @@ def lora_of_megatron(config_name: str, model: str) -> dict[str, str]:
     return {f"{model}.lora.{name}": why for name in lora if name != "merge"}
 
 
-def _refuse_for_sglang(rollout: Any, model: Any) -> None:
-    """Raise ``InputError`` for settings that SGLang would not obey, or would fail on after minutes."""
+def _complaints_of_sglang(rollout: Any, model: Any) -> Iterator[str]:
+    """Settings that SGLang would not obey, or would fail on after minutes."""
     prefix = "actor_rollout_ref.rollout."
     for name, default in NOT_SGLANG.items():
         if (value := rollout[name]) != default:
-            raise InputError(
-                f"{prefix}{name}={value}: with SGLang it must be {default}; SGLang's own options go to"
-                f" {prefix}engine_kwargs.sglang"
-            )
+            own = f"SGLang's own options go to {prefix}engine_kwargs.sglang"
+            yield f"{prefix}{name}={value}: with SGLang it must be {default}; {own}"
     for name in EQUAL_DRAWS:
         if rollout.engine_kwargs.sglang.get(name):
-            raise InputError(f"{prefix}engine_kwargs.sglang.{name} would make all responses to a prompt equal")
+            yield f"{prefix}engine_kwargs.sglang.{name} would make all responses to a prompt equal"
     if rollout.quantization not in (None, "fp8"):
-        raise InputError(f"{prefix}quantization={rollout.quantization}: with SGLang it is fp8 or null")
+        yield f"{prefix}quantization={rollout.quantization}: with SGLang it is fp8 or null"
     modules = model.target_modules
     if model.lora_rank > 0 and not model.lora.merge and isinstance(modules, str) and modules != "all-linear":
-        raise InputError(f"actor_rollout_ref.model.target_modules={modules}: with SGLang give all-linear or a list")
+        yield f"actor_rollout_ref.model.target_modules={modules}: with SGLang give all-linear or a list"
 
 
 def refuse_moved(name: str) -> None:

@@ -110,7 +110,7 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
         "reward.reward_manager": reward["reward_manager"]["name"],
         **{f"reward.reward_kwargs.{name}": value for name, value in scores.items()},
         "reward.custom_reward_function": {**function, "path": function["path"] and fingerprint(function["path"])},
-        **({"cobalt.online": online} if (online := resolved.get("cobalt", {}).get("online")) else {}),
+        **({"cobalt.online": online} if (online := resolved["cobalt"].get("online")) else {}),
     }
     checker = None  # of an app that is not asked here
     if rewards is not None and rewards.executor == "local":
