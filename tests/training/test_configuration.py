@@ -53,6 +53,7 @@ OFFLOADED = {"multi_turn": {}, "single_turn": {f"{POLICY}.ref.fsdp_config.param_
 """veRL 0.5.0 offloads a reference whatever its setting, and the release sets it for one recipe."""
 MODELS = {"paper-qwen3": "Qwen/Qwen3-8B", "paper-r1-llama": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"}
 pytestmark = pytest.mark.usefixtures("composed_once")
+NSYS = "global_profiler.global_tool_config.nsys"
 IN_CPU = ("+recipe=multi_turn", "+preset=cpu")
 
 
@@ -285,11 +286,7 @@ def command(capsys):
         (["reward.reward_kwargs.executer=local"], "cpu", "reward.reward_kwargs.executor"),
         (["--cfg", "job", "trainer.total_training_steps=two"], "cpu", "steps=two: expected an integer"),
         (["actor_rollout_ref.actor.use_torch_compile=false"], "cpu", "give actor_rollout_ref.actor.fsdp_config"),
-        (
-            ["global_profiler.global_tool_config.nsys.controller_nsight_options.trace=cuda"],
-            "cpu",
-            "controller_nsight_options: the main loop has no process of Ray's",
-        ),
+        ([f"{NSYS}.controller_nsight_options.trace=cuda"], "cpu", "options: the main loop has no process of Ray's"),
         (["trainer.logger=["], "cpu", "trainer.logger=["),
         ([""], "cpu", "mismatched input '<EOF>'"),
         (["+cobalt.online={turns: 2, method: ???}"], "cpu", "missing: cobalt.online.method"),

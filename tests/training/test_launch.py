@@ -345,9 +345,8 @@ def test_overlong_prompts_are_left_out_counted_and_said(start, tmp_path, capsys)
     assert filters == [True, False], "veRL's own filter, only where it has something to do"
 
 
-@pytest.mark.parametrize("how", ["left", "right", "middle"])
-def test_prompts_are_never_cut(complaint, how):
-    assert complaint(f"data.truncation={how}").startswith(f"data.truncation={how} would cut prompts: take error")
+def test_prompts_are_never_cut(complaint):
+    assert complaint("data.truncation=right").startswith("data.truncation=right would cut prompts: take error")
 
 
 def test_overlong_prompts_are_refused_if_asked_or_if_too_few_are_left(complaint, tmp_path):
@@ -358,10 +357,9 @@ def test_overlong_prompts_are_refused_if_asked_or_if_too_few_are_left(complaint,
     assert complaint(most) == f"{told}, which leaves too few"
 
 
-@pytest.mark.parametrize(("name", "length"), [("prompt_length", 1024), ("response_length", 160)])
-@pytest.mark.parametrize("change", [-1, 1])
-def test_rollouts_have_the_lengths_of_the_data(complaint, name, length, change):
-    setting = f"actor_rollout_ref.rollout.{name}={length + change}"
+@pytest.mark.parametrize(("name", "length", "other"), [("prompt_length", 1024, 1023), ("response_length", 160, 161)])
+def test_rollouts_have_the_lengths_of_the_data(complaint, name, length, other):
+    setting = f"actor_rollout_ref.rollout.{name}={other}"
     assert complaint(setting) == f"{setting}: leave it at data.max_{name}={length}"
 
 
@@ -431,20 +429,14 @@ def test_damaged_weights_are_told_before_training(complaint, tmp_path):
         ((OURS, f"{WEIGHT}.correct_half=abc"), "correct_half=abc: Input should be a valid"),
         ((OURS, f"{WEIGHT}.repeat_times=2.5"), "repeat_times=2.5: Input should be a valid"),
         ((OURS, "reward.reward_manager.name=prime", SOURCE), "leave reward.reward_manager as it is in the recipe"),
-        (
-            ("reward.custom_reward_function.path=null",),
-            "missing: reward.custom_reward_function.path=FILE; ours is verl",
-        ),
+        (("reward.custom_reward_function.path=null",), "missing: reward.custom_reward_function.path=FILE; ours is"),
         ((OURS, "reward.custom_reward_function.name=score_it"), "name=score_it: there is no such function in "),
         (("reward.custom_reward_function.path=README.md",), "custom_reward_function.path=README.md: SyntaxError"),
         (("+reward.reward_kwargs.improve_scal=0.2",), "improve_scal: no such setting; there are executor, "),
         (("+reward.reward_kwargs.workers=2",), "workers: a setting of executor=local"),
         (("trainer.resume_mode=resume_path",), "trainer.resume_from_path=None: no such checkpoint"),
         (("trainer.resume_mode=resume_path", "trainer.resume_from_path=a/global_step_2"), "and a has none"),
-        (
-            ("trainer.resume_from_path=a/global_step_2",),
-            "global_step_2 needs trainer.resume_mode=resume_path, not auto",
-        ),
+        (("trainer.resume_from_path=a/global_step_2",), "needs trainer.resume_mode=resume_path, not auto"),
         (("trainer.resume_mode=always",), "trainer.resume_mode=always: choose auto, disable, resume_path"),
     ],
 )

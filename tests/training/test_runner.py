@@ -164,8 +164,9 @@ SLURM = {
 exec "$@" """,
     "ray": """if [[ $1 == start ]]; then echo " 1 node_" >>"$VENV/nodes"; exec sleep 60; fi
 cat "$VENV/nodes" """,
+    "sleep": '[[ $1 != 2 ]] || set 0.1; exec /bin/sleep "$1"',
 }
-"""In place of the programs: nodes are processes."""
+"""In place of the programs: nodes are processes, and come at once."""
 
 
 def slurm_job(folder, cpus):
@@ -250,17 +251,9 @@ def test_a_killed_process_ends_a_training_whose_loop_waits_for_it_and_that_ignor
     [
         (RayActorError("7", DIED), 1, "process 7 (WorkerDict) was killed"),
         (ActorUnavailableError("RPC error: Socket closed", bytes(16)), 1, "Ray or one of its nodes has ended"),
-        (
-            EngineDeadError("See stack trace (above)"),
-            1,
-            "vLLM's engine was killed, perhaps for want of memory",
-        ),
+        (EngineDeadError("See stack trace (above)"), 1, "vLLM's engine was killed, perhaps for want of memory"),
         (OSError(errno.ENOSPC, "No space left", "out"), 3, "out: No space left; make room, then run the same command"),
-        (
-            torch.OutOfMemoryError(CUDA_FULL),
-            3,
-            "CUDA out of memory. Tried 1.16 GiB. GPU 0 has 997.75 MiB is free; end what",
-        ),
+        (torch.OutOfMemoryError(CUDA_FULL), 3, "CUDA out of memory. Tried 1.16 GiB. GPU 0 has 997.75 MiB is free; en"),
         (RuntimeError(TORN), 3, f"{TORN}; make room, then run the same command again"),
         (SetupError("no service"), 3, "no service"),
     ],
