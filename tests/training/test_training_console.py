@@ -194,7 +194,7 @@ try:
         raise ValueError("odd")
 finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    kept = Late()
+    Late()
 """
 
 
