@@ -134,6 +134,7 @@ class SingleTurn(Problem):
     responses: Annotated[list[str], MinLen(1)]
     usage: list[Usage | None] | None = None
     """None instead of a usage: the engine failed. Released runs of vLLM have no usage."""
+    exec_results: list[dict[str, Any]] = None  # type: ignore[assignment]  # null is refused, to lack it is not
 
     @field_validator("usage", mode="before")
     @classmethod
@@ -143,9 +144,10 @@ class SingleTurn(Problem):
         return usage
 
     @model_validator(mode="after")
-    def _each_response_has_its_usage(self) -> Self:
-        if self.usage is not None and len(self.usage) != len(self.responses):
-            raise ValueError("fields 'usage' and 'responses' differ in length")
+    def _each_response_has_its_usage_and_result(self) -> Self:
+        for name in ("usage", "exec_results"):
+            if (column := getattr(self, name)) is not None and len(column) != len(self.responses):
+                raise ValueError(f"fields '{name}' and 'responses' differ in length")
         return self
 
 

@@ -136,6 +136,21 @@ async def test_a_file_with_turns_is_no_single_turn_file(problems: Path, tmp_path
         await run_plan(plan)
 
 
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        (None, "field 'exec_results': Input should be a valid list"),
+        (["passed"], r"field 'exec_results'\[0\]: Input should be a valid dictionary"),
+        ([{"passing": [True], "feedback": [""]}], "fields 'exec_results' and 'responses' differ in length"),
+    ],
+)
+async def test_single_turn_results_belong_to_the_responses(tmp_path: Path, results: object, message: str) -> None:
+    rows = [{**row, "responses": ["k=1", "k=2"], "exec_results": results} for row in problem_rows(1)]
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    with pytest.raises(InputError, match=message):
+        await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", from_scratch=False))
+
+
 async def test_a_text_that_no_tokenizer_takes_is_told_before_anything_is_asked(tmp_path: Path) -> None:
     rows = problem_rows(2)
     rows[1]["instruction"] += "\ud83d"
