@@ -43,14 +43,17 @@ NUMBERS = (
 """Settings that are 1 or more; null is veRL's own default."""
 REGISTERED = {
     "algorithm.adv_estimator": (
-        *("grpo", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax"),
-        *("rloo", "rloo_vectorized", "opo", "gpg", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline"),
+        *("grpo", "grpo_passk", "grpo_vectorized", "reinforce_plus_plus", "reinforce_plus_plus_baseline"),
+        *("rloo", "rloo_vectorized", "opo", "gpg"),
     ),
     "actor_rollout_ref.actor.policy_loss.loss_mode": (
         *("vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro", "cispo"),
     ),
 }
-"""What veRL 0.9.1 knows, and modules of ``model.external_lib`` may add to."""
+"""What veRL 0.9.1 knows, and modules of ``model.external_lib`` may add to.
+
+Left out are estimators that its trainer does not give what they read: remax, gdpo and those of optimal token baselines.
+"""
 DIVERGENCES = (
     *("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"),
     *("kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"),

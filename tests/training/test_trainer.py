@@ -26,6 +26,7 @@ from cobalt.training import trainer as trainer_module
 from cobalt.training import updates
 from cobalt.training.batch_scores import InfraGuard
 from cobalt.training.config import completed
+from cobalt.training.preflight import REGISTERED
 from cobalt.training.trainer import CobaltTrainerSync
 
 ASYNC = ["trainer.v1.trainer_mode=colocate_async", "algorithm.rollout_correction.rollout_is=token"]
@@ -196,6 +197,16 @@ def test_what_could_not_be_scored_moves_nothing_whatever_is_added_to_rewards(que
     made._compute_advantage(batch, {})
     for row, advantages in enumerate(columns["advantages"].unbind()):
         assert (advantages == 0).all() == (row in silent), row
+
+
+@pytest.mark.parametrize("estimator", REGISTERED["algorithm.adv_estimator"])
+def test_each_estimator_that_is_taken_gets_what_it_reads(queue, estimator):
+    batch, columns = queue(*scored({"a": [1.0, 0.0, 0.5, 0.0], "b": [1.0, 0.0, 1.0, 0.0]}))
+    made = trainer_of("actor_rollout_ref.rollout.n=4")
+    made.config.algorithm.adv_estimator, made.config.data.train_batch_size = estimator, 2
+    made._compute_advantage(batch, {})
+    best, worst, *_ = (advantages[-1] for advantages in columns["advantages"].unbind())
+    assert best > 0 >= worst
 
 
 @pytest.mark.parametrize(
