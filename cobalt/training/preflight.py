@@ -47,12 +47,13 @@ REGISTERED = {
         *("rloo", "rloo_vectorized", "opo", "gpg"),
     ),
     "actor_rollout_ref.actor.policy_loss.loss_mode": (
-        *("vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro", "cispo"),
+        *("vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "dro", "cispo"),
     ),
 }
 """What veRL 0.9.1 knows, and modules of ``model.external_lib`` may add to.
 
 Left out are estimators that its trainer does not give what they read: remax, gdpo and those of optimal token baselines.
+And geo_mean, which is a mean over each micro-batch, and the sum of these is learned.
 """
 DIVERGENCES = (
     *("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"),
@@ -273,7 +274,12 @@ def refuse_missing_compiler() -> None:
 
 def _refuse_other_losses(settings: TrainingConfig, actor: Any) -> None:
     """Raise ``InputError`` for a loss in which tokens would not count as ``cobalt.loss_weights`` says."""
-    setting = f"cobalt.loss_weights={settings.loss_weights} needs "
+    setting, of_actor = f"cobalt.loss_weights={settings.loss_weights} needs ", "actor_rollout_ref.actor."
+    if actor.loss_agg_mode == "seq-mean-token-sum-norm" and not actor.loss_scale_factor:
+        needed = f"{of_actor}loss_scale_factor: without it the longest response of a micro-batch divides its tokens"
+        raise InputError(f"{of_actor}loss_agg_mode={actor.loss_agg_mode} needs {needed}")
+    if actor.policy_loss.loss_mode == "dro" and not (actor.policy_loss.dro_beta or 0) > 0:
+        raise InputError(f"{of_actor}policy_loss.loss_mode=dro needs {of_actor}policy_loss.dro_beta above 0")
     if settings.loss_weights != RELEASE:
         return  # veRL's own: every loss, and every way to sum it up
     if not settings.share_prompts:

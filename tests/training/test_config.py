@@ -216,6 +216,8 @@ def test_losses_that_go_with_the_weights_of_tokens(check, loss):
     [
         ([*GSPO, *RELEASE], "loss_weights=release needs .*vanilla or gspo or cispo, not seq-mean-token-mean"),
         ([f"{LOSS}=clip_cov", *RELEASE], "loss_mode=vanilla or gspo or cispo, not token-mean and clip_cov"),
+        ([*DR_GRPO, f"{POLICY}.actor.loss_scale_factor=null"], "seq-mean-token-sum-norm needs .*loss_scale_factor"),
+        ([f"{LOSS}=dro"], "loss_mode=dro needs .*dro_beta above 0"),
         (["cobalt.share_prompts=false", *RELEASE], "loss_weights=release needs cobalt.share_prompts=true"),
         ([f"{POLICY}.actor.use_dynamic_bsz=false"], "share_prompts needs .*use_dynamic_bsz=True"),
         (

@@ -33,10 +33,11 @@ from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, training_man
 from cobalt.training import engine as engine_module
 from cobalt.training.engine import CobaltEngine, SharedPromptEngine
 from cobalt.training.merge import MergeConfig, merge
-from cobalt.training.preflight import ROW_LOSSES
+from cobalt.training.preflight import NAMES, REGISTERED, ROW_LOSSES
 from cobalt.training.shared_attention import extend_attention
 from cobalt.training.shared_prompts import prepare
 
+LOSS_MODE = "actor_rollout_ref.actor.policy_loss.loss_mode"
 PLAIN = transformer_impl.FSDPEngineWithLMHead
 
 
@@ -197,13 +198,27 @@ def test_losses_are_scaled_where_training_is_in_fp16(monkeypatch):
     assert_close(grads[1], grads[0], atol=1e-5, rtol=1e-4)
 
 
-def loss_of(mode="vanilla"):
+def loss_of(mode="vanilla", **settings):
     config = FSDPActorConfig(
         strategy="fsdp", ppo_mini_batch_size=4, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
         use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="mse", clip_ratio_low=0.2, clip_ratio_high=0.4,
-        policy_loss=PolicyLossConfig(loss_mode=mode),
+        policy_loss=PolicyLossConfig(loss_mode=mode, dro_beta=1.0), **settings,
     )  # fmt: skip
     return partial(ppo_loss, config=config)
+
+
+@pytest.mark.parametrize("aggregation", NAMES["actor_rollout_ref.actor.loss_agg_mode"])
+@pytest.mark.parametrize("mode", sorted({*REGISTERED[LOSS_MODE]} - {"clip_cov", "kl_cov"}))
+def test_a_tokens_weight_does_not_depend_on_micro_batches(mode, aggregation):
+    loss, data, found = loss_of(mode, loss_agg_mode=aggregation, loss_scale_factor=9), mini_batch(), []
+    tu.assign_non_tensor(data, batch_num_tokens=data["loss_mask"].sum().item())
+    for parts in ([[0, 1, 2, 3]], [[0], [1, 2], [3]]):
+        log_probs = [(-torch.ones(len(row)) / 2).requires_grad_() for row in data["input_ids"].unbind()]
+        for rows in parts:
+            output = {"log_probs": jagged([log_probs[row] for row in rows])}
+            loss(model_output=output, data=tu.index_select_tensor_dict(data, rows))[0].backward()
+        found.append(torch.cat([row.grad for row in log_probs]))
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("mode", ROW_LOSSES)
