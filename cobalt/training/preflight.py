@@ -81,6 +81,8 @@ ROW_LOSSES = ("vanilla", "gspo", "cispo")
 RESUME_MODES = ("auto", "disable", "resume_path")
 FP8_BLOCK = 128
 """Rows of a weight that have a scale of their own in veRL's FP8 rollouts."""
+HEAD = "lm_head"
+"""Name of the output layer in ``SHARED_PROMPT_MODELS``."""
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 """A file in the folder of flash_attn."""
 
@@ -118,8 +120,6 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
             section, key = name.split(".")
             if (found := policy[section][key]) != value:
                 raise InputError(f"cobalt.share_prompts needs actor_rollout_ref.{name}={value}, not {found}")
-        if model.get("lora_rank") and "lm_head" in as_list(model.target_modules):
-            raise InputError("cobalt.share_prompts excludes lm_head from actor_rollout_ref.model.target_modules")
     _refuse_other_losses(settings, actor)
     _refuse_small_micro_batches(config)
     refuse_unwritable(trainer.default_local_dir)
@@ -342,7 +342,8 @@ def refuse_unusable_loggers(loggers: list[str], known: Sequence[str] = LOGGERS) 
 def refuse_unknown_layers(model: Any, prefix: str, remedy: str = "") -> None:
     """Raise ``InputError`` for a model whose layers are not known to obey ``shared_prompts``. ``model``: that section.
 
-    The mask of shared prompts is one for all layers, without a window; its attention knows no dropout.
+    The mask of shared prompts is one for all layers, without a window; its attention knows no dropout. The output layer
+    gives scores and no logits, to which an adapter's could be added.
     """
     setting = f"{prefix}path={model.path}"
     of_file = _configuration(model.get("hf_config_path") or model.path, f"{prefix}path=")
@@ -355,6 +356,14 @@ def refuse_unknown_layers(model: Any, prefix: str, remedy: str = "") -> None:
     for name in ("use_sliding_window", "attention_dropout"):
         if shape.get(name):
             raise InputError(f"{setting} has {name}={shape[name]}, and prompts cannot be shared with it{remedy}")
+    if not model.lora_rank:
+        return
+    targets: Any = model.target_modules
+    if path := model.lora_adapter_path:  # ``refuse_unusable_adapter`` has looked at it
+        targets = json.loads(Path(path, "adapter_config.json").read_text()).get("target_modules") or ()
+    is_pattern = isinstance(targets, str) and targets != "all-linear"  # which leaves the output layer out
+    if re.fullmatch(targets, HEAD) if is_pattern else HEAD in targets:
+        raise InputError(f"{prefix}lora_rank: prompts cannot be shared with an adapter of {HEAD}{remedy}")
 
 
 def _refuse_split_head(model: str, setting: str) -> None:

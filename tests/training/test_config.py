@@ -222,7 +222,7 @@ def test_losses_that_go_with_the_weights_of_tokens(check, loss):
         ([f"{POLICY}.actor.use_dynamic_bsz=false"], "share_prompts needs .*use_dynamic_bsz=True"),
         (
             [*LORA, f"{POLICY}.actor.strategy=fsdp2", f"{POLICY}.model.target_modules=[q_proj,lm_head]"],
-            "share_prompts excludes lm_head",
+            "shared with an adapter of lm_head: take cobalt.share_prompts=false",
         ),
         (
             ["trainer.n_gpus_per_node=2", f"{POLICY}.rollout.n=1", f"{POLICY}.actor.ppo_mini_batch_size=3"],

@@ -22,6 +22,7 @@ from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, saved_steps
 from cobalt.training import preflight, processes, rft_worker
 from cobalt.training import rft as rft_module
 from cobalt.training.hydra_main import composed, refuse_mistyped
+from cobalt.training.preflight import as_list
 from cobalt.training.processes import last_error, train_in_processes
 from cobalt.training.resume import RANKS_FILE, fixed
 from cobalt.training.rft import CONFIG_NAME, checked, refuse_ignored
@@ -157,6 +158,8 @@ def test_examples_whose_loss_is_not_measured_are_told(examples, capsys, batch, r
         ("optim.lr=-1", "no learning rate"),
         ("optim.lr_scheduler_type=linear", "lr_scheduler_type=linear: choose constant, cosine"),
         ("+model.override_config.attention_dropout=0.1", "attention_dropout=0.1, and prompts cannot be shared with it"),
+        (["model.lora_rank=8", "model.target_modules=[q_proj,lm_head]"], "cannot be shared with an adapter of lm_head"),
+        (["model.lora_rank=8", "model.target_modules='.*(q_proj|lm_head)'"], "shared with an adapter of lm_head"),
         ("optim.betas=0.9", "optim.betas=0.9: give two numbers"),
         ("optim.betas=[0.9]", r"optim.betas=\[0.9\]: give two numbers"),
         ("model.path=/nowhere", "no such folder"),
@@ -166,7 +169,7 @@ def test_examples_whose_loss_is_not_measured_are_told(examples, capsys, batch, r
 )
 def test_what_would_fail_or_be_ignored_is_refused(examples, override, reason):
     with pytest.raises(InputError, match=reason):
-        checked(rft(examples, override))
+        checked(rft(examples, *as_list(override)))
 
 
 def test_a_frequency_of_0_is_never(examples, monkeypatch):
