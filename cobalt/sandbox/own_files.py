@@ -32,7 +32,9 @@ class OwnFile:
 
     @classmethod
     def read(cls, name: str) -> "OwnFile":
-        """``InputError`` if there is no such file."""
+        """``InputError`` for another form, or if there is no such file."""
+        if not is_own(name):
+            raise InputError(f"{name} must be FILE.py:NAME")
         stem, _, attribute = name.rpartition(SEPARATOR)
         path = Path(f"{stem}.py")
         if not path.is_file():

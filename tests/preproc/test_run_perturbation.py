@@ -99,6 +99,8 @@ def test_a_perturbation_of_ones_own_takes_no_kind(tmp_path: Path, capsys) -> Non
     own = ("--perturbation", "examples/perturbation.py:off_by_one")
     assert run_command(COMMAND, *flags, *own, "--kind", "truncated") == 2
     assert "exclude each other" in one_complaint(capsys)
+    assert run_command(COMMAND, *flags, "--perturbation", "examples/perturbation.py") == 2
+    assert one_complaint(capsys).endswith("examples/perturbation.py must be FILE.py:NAME")
     assert run_command(COMMAND, *flags, "--count", 1) == 2
     assert "--kind swapped --count 1" in one_complaint(capsys)
 
