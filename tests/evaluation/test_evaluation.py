@@ -24,6 +24,7 @@ from cobalt.evaluation.files import (
 )
 from cobalt.evaluation.summary import Difference, compare, render_markdown, summarise, to_json
 from cobalt.extraction import extract_code
+from cobalt.figures import Curve, pass1_picture
 from cobalt.records import TestCases, write_jsonl
 from cobalt.records.rows import Evaluated
 from cobalt.serving.execution import ExecutionService
@@ -357,6 +358,14 @@ def test_report_files_and_a_checker_that_differs_from_that_of_another_stage(
     assert (tmp_path / "new.jsonl.report.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "new.jsonl.report.svg").is_file()
     assert json.loads((tmp_path / "new.jsonl.report.json").read_text())["compare"]["problems"] == 6
+
+
+@pytest.mark.parametrize(
+    "known", [[Estimate(50.0, None, None)], [Estimate(50.0, None, None), Estimate(60.0, 55.0, 65.0)], []]
+)
+def test_turns_without_a_value_or_an_interval_are_drawn(known: list[Estimate]) -> None:
+    picture = pass1_picture("f", "Pass@1 by turn", Curve("f", [*known, None]), "f")
+    assert picture.png.startswith(b"\x89PNG") and "</svg>" in picture.svg.decode()
 
 
 EXECUTION = {"checker": "lcb", "cpu_limit_s": 4.0, "suite_cpu_limit_s": 27.0}
