@@ -125,7 +125,7 @@ ENTRIES = [
 
 
 def each(entries: Iterable[Entry]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("entry", entries, ids=lambda entry: entry.script)
+    return pytest.mark.parametrize("entry", list(entries), ids=lambda entry: entry.script)
 
 
 Call = Callable[..., tuple[int, str]]

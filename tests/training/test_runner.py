@@ -209,7 +209,7 @@ def ended(state, error=None, run=None):
         patch.setattr(cluster, "WATCH_S", 0.01)
         patch.setattr(runner.ray._private.state, "actors", lambda **_which: dict(enumerate(state)))
         patch.setattr(runner.ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "01000000"))
-        with pytest.raises(Exception, match="") as caught:
+        with pytest.raises(Exception, match=r".") as caught:
             cluster.run_and_watch(run or fail)
     return caught.value
 
