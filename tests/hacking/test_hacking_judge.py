@@ -35,6 +35,7 @@ def server(monkeypatch):
         assert found is not None
         with running.lock:
             running.asked[found[1]] += 1
+            running.seeds.add(body["seed"])
             count = running.asked[found[1]]
         texts = {"good": GOOD, "malformed": VAGUE, "malformed_once": VAGUE if count == 1 else GOOD}
         texts |= {"vague_four_times": VAGUE if count < 5 else GOOD}
@@ -44,7 +45,7 @@ def server(monkeypatch):
         return ("status", {"code": 500}) if text is None else ("ok", {"text": text})
 
     with api_server(answer) as running:
-        running.asked, running.healthy = Counter(), False
+        running.asked, running.seeds, running.healthy = Counter(), set[int](), False
         yield running
 
 
@@ -105,7 +106,7 @@ def test_votes_become_a_majority(server, tmp_path, behaviour, votes, labels, maj
     assert (record["majority"], record["agreement"]) == (majority, agreement)
     assert {GOOD, VAGUE} & set(record["responses"])
     assert record["usage"][0]["attempts"] == attempts and record["usage"][0]["prompt_tokens"] == 11 * attempts
-    assert server.asked[behaviour] == votes * attempts
+    assert server.asked[behaviour] == len(server.seeds) == votes * attempts
 
 
 def test_failed_votes_are_asked_for_on_the_next_run_and_only_they(server, tmp_path):

@@ -66,7 +66,7 @@ def test_a_text_that_no_tokenizer_takes_is_named(pairs):
         encoded_pairs(pairs, AutoTokenizer.from_pretrained(MODEL), 1000)
 
 
-def test_prompts_are_rendered_as_they_were_served(pairs, monkeypatch):
+def test_prompts_are_rendered_as_they_were_served_and_passes_accumulated(pairs, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     tokenizer.chat_template += "{{ end }}"
     monkeypatch.setattr(dpo, "load_tokenizer", lambda _: tokenizer)
@@ -77,10 +77,11 @@ def test_prompts_are_rendered_as_they_were_served(pairs, monkeypatch):
         begun.append((Dataset.load_from_disk(work["pairs"]), work["settings"]))
 
     monkeypatch.setattr(dpo, "train_in_processes", begin)
-    main(dpo_config(pairs, 'apply_chat_template_kwargs={"end": "So:"}'))
+    main(dpo_config(pairs, 'apply_chat_template_kwargs={"end": "So:"}', "per_device_train_batch_size=2"))
     ((found, settings),) = begun
     assert all(tokenizer.decode(ids).endswith("So:") for ids in found["prompt_ids"])
     assert dpo.TEMPLATE not in settings, "TRL does not know it"
+    assert (settings["gradient_accumulation_steps"], settings["report_to"]) == (4, "none")
     spelled = [dpo_config(pairs, f"{dpo.TEMPLATE}={text}") for text in ('{"end":"So:"}', '{"end": "So:"}')]
     assert dpo.settings_of(spelled[0]) == dpo.settings_of(spelled[1]), "a resumed run may spell it otherwise"
 
