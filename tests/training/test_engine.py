@@ -11,6 +11,7 @@ import plain_attention
 import pytest
 import torch
 from online_parts import MODEL, jagged
+from peft import LoraConfig, get_peft_model
 from tensordict import TensorDict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -32,7 +33,7 @@ from cobalt.records import write_jsonl
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, training_manifest
 from cobalt.training import engine as engine_module
 from cobalt.training.engine import CobaltEngine, SharedPromptEngine
-from cobalt.training.merge import MergeConfig, merge
+from cobalt.training.merge import ADAPTER_FOLDER, MergeConfig, add_adapter, merge
 from cobalt.training.preflight import NAMES, REGISTERED, ROW_LOSSES
 from cobalt.training.shared_attention import extend_attention
 from cobalt.training.shared_prompts import prepare
@@ -359,6 +360,19 @@ def test_an_adapter_is_merged_into_one_model(one_process, minicoder, tmp_path, m
     torch.testing.assert_close(weight, expected, atol=2e-3, rtol=1e-2)
     assert not torch.allclose(weight, base, atol=1e-2)
     assert not (tmp_path / "model" / "lora_adapter").exists()
+
+
+def test_an_adapter_without_a_scale_of_its_own_has_the_runs(tmp_path):
+    """As veRL 0.5.0 leaves one: with 0 in its settings."""
+    base = AutoModelForCausalLM.from_pretrained(MODEL)
+    base.save_pretrained(tmp_path)
+    adapted = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, target_modules=["down_proj"], init_lora_weights=False))
+    adapted.save_pretrained(folder := tmp_path / ADAPTER_FOLDER)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps({**settings, "lora_alpha": 0}))
+    add_adapter(tmp_path, 8)
+    merged, expected = AutoModelForCausalLM.from_pretrained(tmp_path), adapted.merge_and_unload()
+    torch.testing.assert_close(merged.state_dict(), expected.to(torch.bfloat16).state_dict(), atol=2e-3, rtol=1e-2)
 
 
 SIZES = {
