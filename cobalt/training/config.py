@@ -13,7 +13,7 @@ from omegaconf import ListConfig, OmegaConf, open_dict
 
 from cobalt.errors import InputError
 from cobalt.training.composition import CONFIG_NAME, defaults
-from cobalt.training.settings import CPU_BACKEND, KEEP, MANAGER, ONLINE_LOOP, SEEDED_LOOP, gpus_of
+from cobalt.training.settings import CPU_BACKEND, KEEP, MANAGER, ONLINE_LOOP, SEEDED_LOOP, gpus_of, make_absolute
 
 ROOM = "cobalt.training"
 TRAINER_PREFIX = "cobalt_"
@@ -198,16 +198,9 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     with open_dict(config):
         # Ray's processes have the working directory of whoever started Ray: a checkpoint would lie in two folders
         config.trainer.default_local_dir = os.path.abspath(config.trainer.default_local_dir)
-        files = (
-            (model, "path"),
-            (model, "tokenizer_path"),
-            (model, "lora_adapter_path"),
-            (config.reward.custom_reward_function, "path"),
-            (config.trainer, "resume_from_path"),  # veRL takes a slash at its end for a part of the step
-        )
-        for section, name in files:
-            if section[name] and os.path.exists(section[name]):
-                section[name] = os.path.abspath(section[name])
+        make_absolute(model, "path", "tokenizer_path", "lora_adapter_path")
+        make_absolute(config.reward.custom_reward_function, "path")
+        make_absolute(config.trainer, "resume_from_path")  # veRL takes a slash at its end for a part of the step
         model.external_lib = [f"{ROOM}.worker", *modules]
         if cobalt.share_prompts:
             model.override_config.attn_implementation = "sdpa"

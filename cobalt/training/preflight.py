@@ -83,6 +83,7 @@ FP8_BLOCK = 128
 """Rows of a weight that have a scale of their own in veRL's FP8 rollouts."""
 HEAD = "lm_head"
 """Name of the output layer in ``SHARED_PROMPT_MODELS``."""
+ADAPTER_FILE = "adapter_config.json"
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 """A file in the folder of flash_attn."""
 
@@ -242,7 +243,7 @@ def refuse_unusable_adapter(model: Any, prefix: str) -> None:
     if not (path := model.lora_adapter_path):
         return
     setting = f"{prefix}lora_adapter_path={path}"
-    if not (file := Path(path, "adapter_config.json")).is_file():
+    if not (file := Path(path, ADAPTER_FILE)).is_file():
         raise InputError(f"{setting}: no adapter, since {file} is missing")
     own = json.loads(file.read_text())
     for name, of_adapter in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")):
@@ -360,7 +361,7 @@ def refuse_unknown_layers(model: Any, prefix: str, remedy: str = "") -> None:
         return
     targets: Any = model.target_modules
     if path := model.lora_adapter_path:  # ``refuse_unusable_adapter`` has looked at it
-        targets = json.loads(Path(path, "adapter_config.json").read_text()).get("target_modules") or ()
+        targets = json.loads(Path(path, ADAPTER_FILE).read_text()).get("target_modules") or ()
     is_pattern = isinstance(targets, str) and targets != "all-linear"  # which leaves the output layer out
     if re.fullmatch(targets, HEAD) if is_pattern else HEAD in targets:
         raise InputError(f"{prefix}lora_rank: prompts cannot be shared with an adapter of {HEAD}{remedy}")

@@ -6,7 +6,6 @@ sampled and no program is run, so neither Ray nor an execution service is needed
 
 import argparse
 import math
-import os
 import sys
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ from cobalt.training.preflight import (
 from cobalt.training.processes import train_in_processes
 from cobalt.training.prompt_lengths import tokenizer_of
 from cobalt.training.resume import manifest_of, refuse_new_optimizer
-from cobalt.training.settings import CPU_BACKEND, KEEP, TOKENS, TrainingConfig
+from cobalt.training.settings import CPU_BACKEND, KEEP, TOKENS, TrainingConfig, make_absolute
 
 CONFIG_NAME = "sft_trainer_engine"
 RECIPE = "rft"
@@ -126,9 +125,7 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
 
     refuse_ignored(config)
     TrainingConfig.of(config)
-    for name in ("path", "tokenizer_path"):  # cobalt merge looks for them, from wherever it is called
-        if (path := config.model[name]) and os.path.exists(path):
-            config.model[name] = os.path.abspath(path)
+    make_absolute(config.model, "path", "tokenizer_path")  # cobalt merge looks for them, from wherever it is called
     refuse_missing_data(config.data, "preproc/process_multi_turn_taco.py --for rft makes it")
     data, trainer = config.data, config.trainer
     refuse_numbers(config, NUMBERS, "optim.lr")

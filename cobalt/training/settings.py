@@ -1,5 +1,6 @@
 """The ``cobalt`` section of a training configuration, and what online training needs of the other sections."""
 
+import os
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -33,6 +34,13 @@ ONLINE_NEEDS = {
     "actor_rollout_ref.actor.shuffle": False,
 }
 """Settings that online training relies on. The recipes set them."""
+
+
+def make_absolute(section: Any, *names: str) -> None:
+    """Paths of a configuration's section whole, where there is such a file or folder; others are names on the hub."""
+    for name in names:
+        if section[name] and os.path.exists(section[name]):
+            section[name] = os.path.abspath(section[name])
 
 
 def gpus_of(trainer: Any) -> int:
