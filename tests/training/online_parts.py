@@ -36,11 +36,12 @@ def composed(recipe, preset):
 
 def compose_recipe(recipe, preset, *overrides):
     """What ``cobalt train`` composes."""
-    return overridden(pickle.loads(composed(recipe, preset)), overrides)
+    return overridden(composed(recipe, preset), overrides)
 
 
-def overridden(config, overrides):
-    """Hydra takes long: it makes each base once, and values are set here, in the base that is given."""
+def overridden(pickled, overrides):
+    """Hydra takes long: it makes each base once, and values are set here, in a copy."""
+    config = pickle.loads(pickled)
     for one in OverridesParser.create().parse_overrides(list(overrides)):
         if one.is_delete():
             section, _, name = one.key_or_group.rpartition(".")

@@ -37,7 +37,12 @@ def stood_in(*stand_ins: StandIn) -> Iterator[None]:
         yield
     finally:
         del sys.meta_path[: len(stand_ins)]
-        forgotten = (*(stand_in.package for stand_in in stand_ins), "verl.workers.rollout", "verl.utils.vllm")
+        forgotten = (
+            *(stand_in.package for stand_in in stand_ins),
+            "verl.workers.rollout",
+            "verl.utils.vllm",
+            "verl.third_party.vllm",
+        )
         for name in set(sys.modules) - before:
             if name.startswith(forgotten):
                 del sys.modules[name]

@@ -1,7 +1,7 @@
 """Fine-tuning on stored answers: its tokens, what it refuses, and a training that is killed."""
 
 import argparse
-from copy import deepcopy
+import pickle
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,13 +55,13 @@ def examples(tmp_path):
 
 @cache
 def recipe():
-    return composed(["+rft=cpu"], ROOT / "verl/config", CONFIG_NAME)
+    return pickle.dumps(composed(["+rft=cpu"], ROOT / "verl/config", CONFIG_NAME))
 
 
 def rft(examples, *overrides):
     """The composed configuration of a run, checked as far as its settings go."""
     folder = f"trainer.default_local_dir={examples.parent / 'out'}"
-    config = overridden(deepcopy(recipe()), [f"data.train_files={examples}", f"model.path={MODEL}", folder, *overrides])
+    config = overridden(recipe(), [f"data.train_files={examples}", f"model.path={MODEL}", folder, *overrides])
     refuse_mistyped(config, CONFIG_NAME)
     refuse_ignored(config)
     return config

@@ -11,7 +11,7 @@ import pytest
 import ray
 import torch
 from online_parts import compose
-from stand_in import StandIn
+from stand_in import StandIn, stood_in
 from verl.workers.rollout import base
 
 from cobalt.training.cluster import process_variables
@@ -19,10 +19,6 @@ from cobalt.training.config import completed
 
 TRANSFERS = 20
 VLLM = "0.24.0"
-MADE_FOR_VLLM = (
-    *("vllm", "verl.third_party.vllm", "verl.utils.vllm", "verl.workers.rollout.vllm_rollout"),
-    "cobalt.training.weights",
-)
 
 
 @pytest.fixture
@@ -32,16 +28,15 @@ def vllm(monkeypatch, tmp_path):
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "meta_path", [StandIn("vllm", __version__=VLLM), *sys.meta_path])
     monkeypatch.setitem(base._ROLLOUT_REGISTRY, ("vllm", "async"), "verl.workers.rollout.vllm_rollout.ServerAdapter")
     # of separate Rays: both are job 1
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "01000000"))
     rank = {"RANK": "1", "RAY_LOCAL_WORLD_SIZE": "2", "VERL_REPLICA_RANK": "1", "VERL_RAY_JOB_ID": "01000000"}
     os.environ.update(rank)
     monkeypatch.setattr(torch.cpu, "empty_cache", lambda: None, raising=False)
-    yield
-    for name in [name for name in sys.modules if name.startswith(MADE_FOR_VLLM)]:
-        del sys.modules[name]
+    with stood_in(StandIn("vllm", __version__=VLLM)):
+        yield
+    sys.modules.pop("cobalt.training.weights", None)  # made from the stand-in, too
 
 
 def test_each_training_sends_its_weights_to_its_own_engine(vllm, monkeypatch):
